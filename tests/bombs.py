@@ -41,7 +41,7 @@ def _records(**more: Any) -> bytes:
 
 
 def _pack(*chunks: bytes | int) -> bytes:
-    """The chunks behind each other, compressed; a number is so many empty bytes."""
+    """Return the chunks, concatenated and compressed; a number stands for that many zero bytes."""
     made = io.BytesIO()
     with gzip.GzipFile(fileobj=made, mode="wb", compresslevel=1, mtime=0) as file:
         for chunk in chunks:
@@ -75,12 +75,12 @@ def _manifest(files: Mapping[str, bytes | tuple[int, str]], kind: str = "project
 
 
 def archive_of(manifest: Mapping[str, Any]) -> bytes:
-    """An archive with this manifest and nothing else."""
+    """Return an archive that contains only this manifest."""
     return _pack(_file(MANIFEST, json.dumps(manifest).encode()), 1024)
 
 
 def project(files: Mapping[str, bytes]) -> bytes:
-    """A well-formed archive of a project with these files."""
+    """Return a well-formed archive of a project with these files."""
     return _pack(_manifest(files), *(_file(n, c) for n, c in files.items()), 1024)
 
 
@@ -237,21 +237,21 @@ def _odd_pairs() -> Iterator[tuple[str, bytes]]:
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:
-    """What to call each, and its bytes; made one at a time."""
+    """Yield the name and the bytes of each archive, made one at a time."""
     for source in (_odd_members, _odd_manifests, _odd_contents, _odd_streams, _odd_pairs):
         yield from source()
 
 
 def bombs_for_a_gateway() -> Iterator[tuple[str, bytes]]:
-    """All contents, which only an import reads, and each fifth of the others, which a test of
-    the reader alone has all of."""
+    """Yield all archives with bad contents, which only an import reads, and every fifth of the
+    others, because another test gives all of them to the reader."""
     yield from _odd_contents()
     for source in (_odd_members, _odd_manifests, _odd_streams, _odd_pairs):
         yield from itertools.islice(source(), 0, None, 5)
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process has had."""
+    """Return the peak memory of a process in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 __all__ = ["require_tool"]
 
-# A slow machine is no fault of the code; pytest's time limit catches what hangs.
+# A slow machine must not fail a test; pytest's time limit catches tests that hang.
 settings.register_profile("fieldbrook", deadline=None, print_blob=True)
 settings.load_profile("fieldbrook")
 
 
-# A shell starts what runs in its background with SIGINT ignored, and whoever that starts inherits
-# it: the tests' own programs are to end with Ctrl-C wherever the tests run.
+# A shell starts background processes with SIGINT ignored, and their children inherit that: but
+# programs that tests start have to end on Ctrl-C wherever the tests run.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Files that take longest, the longest first. Several processes take whole files: one that is
-# taken late would leave the other processes without work at the end. The site of the documentation
-# is built for the first of its files, long before the others need it.
+# The files that take longest, the longest first. Processes run whole files: with a long file at the
+# end, the other processes would have no work. The documentation site is built for the first of its
+# files, long before the others need it.
 LONGEST_FIRST = (
     "tests/chain/test_providers.py",
     "tests/mqtt/test_clients_in_other_languages.py",
@@ -87,8 +87,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without the garbage collector, which would look at all modules and tests again and
-    again: a third of the time. What is collected stays, so it never looks at that later either."""
+    """Collect tests without the garbage collector, which would examine all modules and tests again
+    and again, and take a third of the time. The objects stay, so they are not examined later
+    either."""
     gc.disable()
     try:
         return (yield)
@@ -100,8 +101,8 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out thorough tests, unless they are asked for, and put the longest files first.
 
-    The other files of unit tests, which compute, are among those that start nodes and wait: in
-    several processes, some always have work for the processor.
+    The other files of unit tests, which compute, are distributed among those that start nodes and
+    wait, so that some of several processes always use the processor.
     """
     by_name = any("::" in argument for argument in config.args)
     if not by_name and not config.getoption("thorough"):
@@ -118,16 +119,18 @@ def _file(item: pytest.Item) -> str:
 
 
 def shares(files: Sequence[str]) -> dict[str, float]:
-    """For each file, the share of the unit tests, or of the others, that comes before it."""
+    """Return for each file the share of the unit tests, or of the other tests, that comes before
+    it."""
     unit = [file for file in files if file.startswith("tests/unit/")]
     others = [file for file in files if not file.startswith("tests/unit/")]
     return {file: n / len(kind) for kind in (unit, others) for n, file in enumerate(kind)}
 
 
 def _is_thorough(item: pytest.Item) -> bool:
-    """Whether a test is marked `thorough`: with all its parameters, or with those that it names.
+    """Return whether a test is marked `thorough`, with all parameters or with those that the mark
+    names.
 
-    `@pytest.mark.thorough("mqtt")` marks what has `mqtt` in the id of its parameters.
+    `@pytest.mark.thorough("mqtt")` marks tests with `mqtt` in the id of their parameters.
     """
     parameters = item.nodeid.partition("[")[2]
     return any(
@@ -147,7 +150,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 class _Progress:
-    """Shows a failure when it happens, and what was under way when a run is ended from outside."""
+    """Shows a failure when it happens, and the running tests when a run is aborted from outside."""
 
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
         self._reporter = reporter
@@ -182,7 +185,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server for all tests of the session; who stops it starts it again."""
+    """A PostgreSQL server for all tests of the session; a test that stops it must start it
+    again."""
     from tests.support.postgres import PostgresServer  # libpq, for those who ask
 
     server = PostgresServer()
@@ -192,7 +196,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def start_node(tmp_path: Path) -> Iterator[StartNode]:
-    """Starts nodes that one test has for itself."""
+    """Starts nodes for only one test."""
     from tests.support.nodes import node_starter  # Thespian, only for tests of nodes
 
     with node_starter(tmp_path) as start:
@@ -219,7 +223,7 @@ class _Collector(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def no_unexpected_log_line(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A line at WARNING or above fails a test that does not take `caplog` to look at it."""
+    """Fail a test on a log line at WARNING or above, unless it uses `caplog`."""
     expects_lines = "caplog" in inspect.signature(request.function).parameters
     collector = _Collector()
     root = logging.getLogger()

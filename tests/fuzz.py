@@ -38,7 +38,7 @@ _PAYLOAD_BYTES = 400
 
 
 def main() -> int:
-    """Run children until the time is over; 1 when one came to harm."""
+    """Run children until the time is over; return 1 if one failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def watch(seed: int, rounds: int, end: float = float("inf")) -> bool:
-    """Run one child; False when it died, hung or grew."""
+    """Run one child; return False if it died, hung or grew."""
     command = [sys.executable, "-m", "tests.fuzz", "--seed", str(seed), "--child", str(rounds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -91,7 +91,7 @@ def watch(seed: int, rounds: int, end: float = float("inf")) -> bool:
 
 
 def child(seed: int, rounds: int) -> int:
-    """Rounds in this process; after each its seed and the memory in use are written."""
+    """Run rounds in this process; after each, write its seed and the memory in use."""
     bases = [to_binary(path.read_bytes()) for path in sorted(MODULES.glob("*.wat"))]
     engine = make_engine(LIMITS)
     driver = compile_module(engine, to_binary((MODULES / "driver.wat").read_bytes()), LIMITS)[0]
@@ -109,7 +109,7 @@ def child(seed: int, rounds: int) -> int:
 
 
 def damaged_module(rng: random.Random, bases: list[bytes]) -> None:
-    """Change some bytes of a module, and run it wherever it still is one."""
+    """Change some bytes of a module, and run it if it is still a module."""
     binary = bytearray(rng.choice(bases))
     for _ in range(rng.randint(1, 8)):
         at = rng.randrange(8, len(binary))
@@ -131,7 +131,7 @@ def damaged_module(rng: random.Random, bases: list[bytes]) -> None:
 
 
 def run_everything(host: Host, rng: random.Random, payloads: list[bytes]) -> None:
-    """Every handler over every payload, alone and together."""
+    """Run every handler with every payload, separately and in batches."""
     for handler in host.handlers:
         store: dict[bytes, bytes] = {b"codes": b"1", b"": b"x"}
         for payload in payloads:
@@ -144,7 +144,7 @@ def run_everything(host: Host, rng: random.Random, payloads: list[bytes]) -> Non
 
 
 def wild_calls(rng: random.Random) -> bytes:
-    """A payload of random host calls for `driver.wat`."""
+    """Return a payload of random host calls for `driver.wat`."""
     edges = (0, 1, 64, 0xFFFF, 0x1_0000, 0x2_0000, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)
 
     def number() -> int:
@@ -156,7 +156,7 @@ def wild_calls(rng: random.Random) -> bytes:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
 

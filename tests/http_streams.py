@@ -32,7 +32,7 @@ from fieldbrook.gateway.replies import Answer, EventReply
 from fieldbrook.gateway.request_target import TargetApplication
 
 CASES_PER_SEED = 60
-# A slow machine is not a disagreement: one is looked at again with more patience.
+# A slow machine is not a disagreement: a disagreement is checked again with longer limits.
 _SILENCES_S = (0.03, 0.3, 2.0)
 
 PATH = "/srv-applet-mgr/v0/event/room"
@@ -146,7 +146,7 @@ FIELDS = [
 
 
 class Event(web.RequestHandler):
-    """What both are asked for: the project, the meta data and the body that were understood."""
+    """The event that a server has parsed: the project, the metadata and the body."""
 
     def post(self, project: str) -> None:
         meta = meta_of(self.request)
@@ -155,7 +155,7 @@ class Event(web.RequestHandler):
 
 
 class EventReceiver:
-    """The same for the events that the fast path takes."""
+    """Returns the same answer for the events of the fast path."""
 
     def accept(self, project_name: str, body: bytes, answer: Answer, meta: Meta) -> None:
         understood = f"{project_name}:{tuple(meta)}:".encode() + body
@@ -186,7 +186,7 @@ def request(dice: random.Random) -> bytes:
 
 
 def stream(dice: random.Random) -> bytes:
-    """What one connection sends; the last request asks for its end."""
+    """Return the data of one connection; the last request asks to close it."""
     requests = [request(dice) for _ in range(dice.randrange(1, 7))]
     if dice.random() < 0.9:
         requests.append(b"GET /end HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -194,15 +194,15 @@ def stream(dice: random.Random) -> bytes:
 
 
 class Heard(NamedTuple):
-    """What came back: the answers in order, and whether the server ended the connection."""
+    """The answers in order, and whether the server closed the connection."""
 
     answers: list[tuple[int, bytes]]
     ended: bool
 
 
 async def hear(port: int, data: bytes, dice: random.Random, silence_s: float) -> Heard:
-    """Send `data`, whole or in pieces, and read until the end or until nothing has come for a
-    while: neither side closes a connection that may still be used."""
+    """Send `data`, whole or in pieces, and read until the end, or until nothing has come for a
+    while, because neither side closes a connection that can still be used."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     sending = asyncio.create_task(_send(writer, data, dice))
     received, ended = b"", False
@@ -227,7 +227,7 @@ async def _send(writer: asyncio.StreamWriter, data: bytes, dice: random.Random) 
 
 
 def parse(data: bytes) -> list[tuple[int, bytes]]:
-    """Status and body of each answer; the bodies of error pages are Tornado's own."""
+    """Return status and body of each answer, without the bodies of Tornado's own error pages."""
     found = []
     while data:
         head, _, data = data.partition(b"\r\n\r\n")
@@ -277,7 +277,7 @@ class Pair:
             connection.close_if_expired(float("inf"))
 
     async def disagreement(self, seed: int, case: int) -> str:
-        """What the two make of one case when they differ; empty when they agree."""
+        """Return both results of one case if they differ; empty if they agree."""
         data = stream(random.Random(f"{seed}.{case}"))
         for silence_s in _SILENCES_S:
             alone, front = await asyncio.gather(
@@ -289,14 +289,14 @@ class Pair:
 
 
 async def disagreements(seed: int, cases: int = CASES_PER_SEED) -> list[str]:
-    """The cases of a seed in which the fast path and Tornado differ."""
+    """Return the cases of a seed in which the fast path and Tornado differ."""
     async with Pair() as pair:
         found = [await pair.disagreement(seed, case) for case in range(cases)]
     return [each for each in found if each]
 
 
 def main() -> int:
-    """Run the seeds; 1 after a disagreement."""
+    """Run the seeds; return 1 after a disagreement."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

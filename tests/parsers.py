@@ -225,7 +225,7 @@ PARSERS: dict[str, Parser] = {
 
 
 def damaged(sample: bytes, chance: random.Random) -> bytes:
-    """The sample after one to four changes, at most `LIMIT_BYTES` long."""
+    """Return the sample after one to four changes, at most `LIMIT_BYTES` long."""
     data = bytearray(sample)
     for _ in range(chance.randint(1, 4)):
         at = chance.randint(0, len(data))
@@ -239,7 +239,7 @@ def damaged(sample: bytes, chance: random.Random) -> bytes:
                 data[at:at] = data[at:end]
             case 3:
                 data[at:at] = chance.choice(_WORDS)
-            case 4:  # a run of something, as long as it may be
+            case 4:  # a repetition, up to the limit of length
                 data[at:at] = bytes(data[at:end]) * ((LIMIT_BYTES - len(data)) // max(1, end - at))
             case _:
                 data[at:end] = bytes(reversed(data[at:end]))
@@ -248,7 +248,7 @@ def damaged(sample: bytes, chance: random.Random) -> bytes:
 
 
 def run(seed: int, only: str = "", cases: int = CASES_PER_SEED) -> tuple[int, list[str]]:
-    """Try about so many cases; returns their number and what was wrong with some."""
+    """Try about this number of cases; return their number and the failures."""
     chance, count = random.Random(seed), 0
     wrong: list[str] = []
     names = [name for name in PARSERS if only in ("", name)]
@@ -270,7 +270,7 @@ def run(seed: int, only: str = "", cases: int = CASES_PER_SEED) -> tuple[int, li
 
 
 def main() -> int:
-    """Run the seeds; 1 when a parser fails, is slow, or the process grows."""
+    """Run the seeds; return 1 if a parser fails or is slow, or the process grows."""
     given = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

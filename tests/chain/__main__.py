@@ -1,4 +1,5 @@
-"""Long runs against a chain that fails: what is acknowledged must be on it, and be read from it."""
+"""Long runs against a chain with failures: acknowledged transactions must be on the chain, and all
+its logs must be read."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.chain import catch_up, kills
 
 
 def main() -> int:
-    """Carry out a command; 1 when something is not as it must be."""
+    """Run a command; return 1 if a check fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.chain", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     killing = commands.add_parser("kills", description=kills.__doc__)

@@ -1,4 +1,4 @@
-"""A WebSocket endpoint that can be made to fail: it stands before a real one and passes on."""
+"""A WebSocket endpoint that can be made to fail: a proxy in front of a real endpoint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Announcer:
     """JSON-RPC over a WebSocket on a port of its own.
 
     Set `fault` to `mute` (nothing is answered), `silent` (nothing is announced), `deaf` (pings are
-    not answered), `refusing` (there is no subscription), `nameless` (nor its name), `malformed`,
-    `large` or `flooding` (of announcements), `garbage` (no JSON), `redirecting` or `html` (no
-    WebSocket), or "" for none. `chain_id` makes it say another id, `ahead` is added to the numbers
-    of announced blocks.
+    not answered), `refusing` (subscriptions are refused), `nameless` (the answer has no
+    subscription id), `malformed`, `large` or `flooding` (announcements), `garbage` (not JSON),
+    `redirecting` or `html` (no WebSocket), or "" for none. `chain_id` replaces the id, `ahead` is
+    added to the numbers of announced blocks.
     """
 
     def __init__(self, evm: Evm) -> None:
@@ -52,11 +52,11 @@ class Announcer:
 
     @property
     def url(self) -> str:
-        """Its address, with something in it that must not be shown."""
+        """The address of the endpoint, with a secret that must not be shown."""
         return f"ws://127.0.0.1:{self._port}/v2/s3cret-key-of-mine"
 
     async def cut(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for one in list(self._open):
             await one.close()
 

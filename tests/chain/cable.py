@@ -1,4 +1,4 @@
-"""A connection that can be cut: bytes go through it to a port and back."""
+"""A TCP proxy whose connections can be cut."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Self
 
 
 class Cable:
-    """Listens on a port of its own and passes on to `port`, while it is whole."""
+    """Listens on a port of its own and forwards to `port`, until it is cut."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._whole = True
         self._ends: set[asyncio.StreamWriter] = set()
-        self.refused = 0  # that came while it was cut
+        self.refused = 0  # connections that came while the cable was cut
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -29,17 +29,17 @@ class Cable:
 
     @property
     def connected(self) -> int:
-        """How many connections go through it."""
+        """Return the number of open connections."""
         return len(self._ends) // 2
 
     def cut(self) -> None:
-        """End every connection, and take no other."""
+        """Close every connection, and refuse new ones."""
         self._whole = False
         for end in self._ends:
             end.transport.abort()
 
     def mend(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self._whole = True
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,8 @@
-"""Monitors that read a whole chain through public endpoints, and then follow it.
+"""Measures monitors that read a whole chain through public endpoints, and then follow it.
 
-For each endpoint, or group of endpoints: how long the reading takes, whether each log is told once
-and in order, how far the monitors are behind then, and what a new block costs.
+It measures for each endpoint, or group of endpoints: how long the reading takes, whether each log
+is reported once and in order, by how many blocks the monitors are behind afterwards, and how many
+requests a new block needs.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ LAG_BLOCKS, REQUESTS_PER_BLOCK = 2, 3  # at most, with 20 monitors; the lag is t
 
 @dataclass(frozen=True)
 class Plan:
-    """What is read.
+    """The chain to read, and how.
 
     Attributes:
-        failures: the part of all answers that fail at random.
-        follow: how many new blocks are followed then, each with a log.
-        block_s: the time between them, and between two polls; that of most presets of networks.
+        failures: the share of all answers that fail, at random.
+        follow: the number of new blocks to follow afterwards, each with a log.
+        block_s: the time between two blocks, and between two polls, as in most presets of networks.
         limit_s: how long the reading may take.
     """
 
@@ -49,7 +50,7 @@ class Plan:
 
 @dataclass
 class Row:
-    """What came of one group of endpoints; `lags` are in blocks, at each new block."""
+    """The result of one group of endpoints; `lags` are in blocks, at each new block."""
 
     names: Sequence[str]
     seconds: float = 0.0
@@ -79,14 +80,15 @@ class Row:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each log was told once and in order, and new blocks in time and cheaply."""
+        """Whether each log was reported once and in order, and new blocks in time and with few
+        requests."""
         wrong = self.failure or self.missing or self.doubled or self.disordered
         in_time = _percentile(self.lags, 99) <= LAG_BLOCKS
         return not wrong and in_time and self.requests_per_block <= REQUESTS_PER_BLOCK
 
 
 def groups(pairs: bool) -> list[list[str]]:
-    """Each personality alone, or each pair."""
+    """Return each personality alone, or each pair."""
     if pairs:
         return [list(pair) for pair in itertools.combinations(PERSONALITIES, 2)]
     return [[name] for name in PERSONALITIES]
@@ -94,7 +96,7 @@ def groups(pairs: bool) -> list[list[str]]:
 
 @contextlib.contextmanager
 def chain(plan: Plan) -> Iterator[list[Contract]]:
-    """A chain with logs all over its blocks; its contracts."""
+    """Make a chain with logs in blocks of every height; return it and its contracts."""
     evm = Hardhat()
     try:
         made = [evm.deploy() for _ in range(plan.monitors)]
@@ -105,7 +107,7 @@ def chain(plan: Plan) -> Iterator[list[Contract]]:
 
 
 async def read(contracts: Sequence[Contract], names: Sequence[str], plan: Plan) -> Row:
-    """Read a chain through endpoints, and follow it."""
+    """Read a chain through endpoints, then follow it."""
     row, evm = Row(names), contracts[0].evm
     with (
         tempfile.TemporaryDirectory(prefix="fieldbrook-reading-") as folder,
@@ -140,6 +142,6 @@ async def read(contracts: Sequence[Contract], names: Sequence[str], plan: Plan) 
 
 
 def _percentile(values: Sequence[int], percent: int) -> float:
-    """The smallest value that so many per cent of all do not exceed."""
+    """Return the smallest value that at least this percentage of all values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0

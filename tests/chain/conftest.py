@@ -12,7 +12,7 @@ from tests.support.crash_at import CrashAt
 
 @pytest.fixture(scope="session")
 def evm() -> Iterator[Evm]:
-    """A block per transaction; who changes that changes it back."""
+    """An EVM with a block per transaction; a test that changes this must restore it."""
     chain = Evm()
     yield chain
     chain.stop()
@@ -20,5 +20,5 @@ def evm() -> Iterator[Evm]:
 
 @pytest.fixture(scope="module")
 def crash_at(tmp_path_factory: pytest.TempPathFactory) -> CrashAt:
-    """What a node of `crash_at.node` obeys."""
+    """The file with the instructions for a node of `crash_at.node`."""
     return CrashAt(tmp_path_factory.mktemp("orders") / "crash-at")

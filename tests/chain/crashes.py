@@ -1,4 +1,4 @@
-"""Processes of a node that die, or stand still, at a point which a test names."""
+"""Processes of a node that are killed or stopped at a fault point that a test names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHAIN, PROJECT, NODE = "fb-chain:31337", "project", "the node"
 
 
 def held(node: RunningNode) -> int:
-    """The process that stands still."""
+    """Return the pid of the stopped process."""
 
     def found() -> list[int]:
         return [pid for pid in node.processes() if _state(pid) == "T"]
@@ -32,7 +32,8 @@ def _state(pid: int) -> str:
 
 
 def kill(sending: Sending, victim: str) -> None:
-    """kill -9; the node is started again, its parts it starts itself."""
+    """Kill a process with SIGKILL; start the node again if it was the main process, because the
+    node restarts its other processes itself."""
     node = sending.node
     if victim == NODE:
         node.kill()
@@ -46,8 +47,8 @@ def kill(sending: Sending, victim: str) -> None:
 class Event:
     """An event that is sent while something happens to the node.
 
-    With `at`, which is to become true before it is answered, the device sends another event where
-    it was told of a failure before: the chain took longer than a guest waits for it.
+    With `at`, a condition that has to become true before the answer, the device sends another event
+    if one has failed earlier because the chain took longer than a guest waits.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class Event:
         return code
 
     def ends(self) -> None:
-        """Wait until it has been answered, or never will be."""
+        """Wait until the event is answered, or the sender has stopped."""
         self._thread.join()
 
     def code(self) -> int:
-        """What the handler returned in the end: the device sends until it is told."""
+        """Return the code of the handler: the device sends the event until it is answered."""
         self.ends()
         codes: list[int] = []
 

@@ -1,4 +1,4 @@
-"""A node whose processes die at named steps of a send, and what must be there in spite of it.
+"""A node whose processes die at named steps of a send, and checks of what must still be there.
 
 The tests lie in three files, because a file is run by one process: `test_sending_faults_lease.py`
 until a transaction is committed, `test_sending_faults_outcome.py` from there to its outcome, and
@@ -20,15 +20,16 @@ from tests.support.crash_at import CrashAt
 from tests.support.nodes import until
 
 Death = tuple[str, int, str]
-"""A point, the how manieth time, and who dies there."""
+"""A fault point, the visit of the point at which a process dies, and the process."""
 
 values = itertools.count(1_000)
-"""What transactions transfer: each another amount, so that they are told apart."""
+"""The amounts of transactions: all are different, so that transactions can be distinguished."""
 
 
 @contextmanager
 def mortal(folder: Path, evm: Evm, crash_at: CrashAt, url: str = "") -> Iterator[Sending]:
-    """A node that dies as it is told; `url` is that of an endpoint before the chain."""
+    """Start a node whose processes can be made to die; `url` is the address of an endpoint in front
+    of the chain."""
     made = Sending(folder, evm, url=url, kind=crash_at.node)
     try:
         yield made
@@ -37,7 +38,8 @@ def mortal(folder: Path, evm: Evm, crash_at: CrashAt, url: str = "") -> Iterator
 
 
 class Ledger:
-    """What the chain and the project had before, to compare with what they have then."""
+    """What the chain and the project had before a test, to compare it with their state
+    afterwards."""
 
     def __init__(self, sending: Sending) -> None:
         self._sending = sending
@@ -45,8 +47,9 @@ class Ledger:
         self._nonce, self._told = sending.sent(), sending.outcomes()
 
     def balances(self, values: Sequence[int]) -> None:
-        """The chain has a transaction for each value, in this order and with consecutive
-        nonces; each has told its project once; and nothing is left to be done."""
+        """Check that the chain has a transaction for each value, in this order and with consecutive
+        nonces, that each outcome was reported once to its project, and that nothing is left to be
+        done."""
         sending, count = self._sending, len(values)
         until(sending.at_rest, "no lease is left, and no transaction under way")
         expected = [(self._nonce + place, value) for place, value in enumerate(values)]
@@ -65,14 +68,14 @@ class Ledger:
 
 
 def sent_again(sending: Sending) -> int:
-    """Have one transaction sent by a node that has just recovered; its value."""
+    """Send one transaction through a node that has just recovered; return its value."""
     value = next(values)
     until(lambda: sending.send("send", request(value=value)) == 0, "it sends again")
     return value
 
 
 def dies_in_a_send(sending: Sending, crash_at: CrashAt, death: Death) -> None:
-    """A death at a point of a send loses no transaction and doubles none."""
+    """Check that a death at a point of a send neither loses nor doubles a transaction."""
     point, count, victim = death
     ledger, value = Ledger(sending), next(values)
     crash_at.arm(point, count, hold=victim == NODE)
@@ -87,7 +90,7 @@ def dies_in_a_send(sending: Sending, crash_at: CrashAt, death: Death) -> None:
 
 # ---------------------------------------------------------------- points
 
-_SEPARATE = {  # points that an ordinary send does not reach; other tests have them
+_SEPARATE = {  # points that an ordinary send does not reach; other tests cover them
     "chain.before_lease_return",
     "chain.leases_returned",
     "chain.replacement_signed",
@@ -109,8 +112,8 @@ def _table(
     of_project: Sequence[tuple[str, int]],
     of_node: Sequence[tuple[str, int]],
 ) -> list[Death]:
-    """Points and who dies there. A node that starts anew forgets how often its parts have
-    died, so they start again at once: it dies after every few of them."""
+    """Return fault points and the process that dies there. A node that has just started has no
+    backoff for its processes, so the whole node also dies after every few deaths."""
     chains, projects, nodes = iter(of_chain), iter(of_project), iter(of_node)
     made: list[Death] = []
     while True:

@@ -1,4 +1,4 @@
-"""A real EVM chain in a process of its own, and what tests do with it."""
+"""A real EVM chain in a process of its own, and operations of tests on it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @cache
 def contract(name: str) -> Any:
-    """`abi` and `bytecode` of a contract."""
+    """Return `abi` and `bytecode` of a contract."""
     return json.loads((_HERE / "contracts" / f"{name}.json").read_text())
 
 
 def topic(signature: str) -> str:
-    """The first topic of an event, e.g. of `Transfer(address,address,uint256)`."""
+    """Return the first topic of an event, e.g. of `Transfer(address,address,uint256)`."""
     return "0x" + keccak256(signature.encode()).hex()
 
 
 def word(number: int) -> str:
-    """A number as a topic."""
+    """Return a number as a topic."""
     return f"0x{number:064x}"
 
 
@@ -45,7 +45,7 @@ class RefusedError(Exception):
 
 
 def started(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
-    """A process whose words nobody reads."""
+    """Start a process whose output is discarded."""
     none = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, **more)
 
@@ -78,12 +78,13 @@ class Evm:
         return f"http://127.0.0.1:{self.port}"
 
     def rpc(self, method: str, *params: Any) -> Any:
-        """The result of a call."""
+        """Return the result of a JSON-RPC call."""
         (result,) = self.batch([(method, *params)])
         return result
 
     def batch(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The results of calls, each a method and its parameters, in one request."""
+        """Send several calls in one request, each a method and its parameters; return the
+        results."""
         body = [
             {"jsonrpc": "2.0", "id": n, "method": method, "params": params}
             for n, (method, *params) in enumerate(calls)
@@ -98,7 +99,7 @@ class Evm:
         return [answer["result"] for answer in answers]
 
     def send(self, to: str | None, data: str, *, mined: bool = True, **more: Any) -> str:
-        """Send a transaction of the first account; its hash, once it is in a block."""
+        """Send a transaction of the first account; return its hash when it is in a block."""
         made = {"from": self.account, "data": data, "gas": hex(25_000_000), **more}
         if to is not None:
             made["to"] = to
@@ -113,25 +114,25 @@ class Evm:
         return Contract(self, receipt["contractAddress"], contract(name)["abi"])
 
     def mine(self, blocks: int = 1) -> None:
-        """Empty blocks."""
+        """Mine empty blocks."""
         self.rpc(f"{self.own}_mine", hex(blocks))
 
     def fund(self, address: str, wei: int) -> None:
-        """Have an account own so much."""
+        """Set the balance of an account."""
         self.rpc(f"{self.own}_setBalance", address, hex(wei))
 
     def reorganise(self, depth: int) -> None:
-        """Put other blocks in the place of the last ones, without what was in them."""
+        """Replace the last blocks by others, without the transactions of the old ones."""
         self._look_different()
         self.rpc("anvil_reorg", depth, [])
-        self.rpc("anvil_dropAllTransactions")  # else those that vanished wait for the next block
+        self.rpc("anvil_dropAllTransactions")  # or the next block would have them
 
     def kept(self, tx_hash: str) -> Any:
-        """What `send_again` needs of a transaction, which may vanish."""
+        """Return what `send_again` needs of a transaction that may be removed later."""
         return self.rpc("eth_getRawTransactionByHash", tx_hash)
 
     def send_again(self, kept: Any) -> None:
-        """Send a transaction that has vanished: the same bytes, so it has the same hash."""
+        """Send a removed transaction again: the same bytes, so it has the same hash."""
         self.rpc("eth_sendRawTransaction", kept)
 
     def _look_different(self) -> None:
@@ -143,7 +144,7 @@ class Evm:
         return int(self.rpc("eth_blockNumber"), 16)
 
     def logs(self, **query: Any) -> list[Any]:
-        """The logs there are, from the first block on."""
+        """Return all logs of the chain, from the first block on."""
         found: list[Any] = self.rpc("eth_getLogs", {"fromBlock": "0x0", **query})
         return found
 
@@ -167,11 +168,11 @@ class Contract:
         self._functions = {entry["name"]: entry for entry in abi if entry["type"] == "function"}
 
     def data(self, function: str, *arguments: Any) -> str:
-        """The data of a call."""
+        """Return the data of a call."""
         types = [entry["type"] for entry in self._functions[function]["inputs"]]
         selector = keccak256(f"{function}({','.join(types)})".encode())[:4]
         return "0x" + (selector + encode(types, arguments)).hex()
 
     def call(self, function: str, *arguments: Any, mined: bool = True) -> str:
-        """Send a transaction that calls a function; its hash."""
+        """Send a transaction that calls a function; return its hash."""
         return self.evm.send(self.address, self.data(function, *arguments), mined=mined)

@@ -1,4 +1,4 @@
-"""The EVMs that there are, for tests of what must be the same on each of them."""
+"""All EVMs, for tests of behaviour that must be the same on each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVMS = [
 
 
 def running(kind: type[Evm]) -> Iterator[Evm]:
-    """Start an EVM, and stop it in the end; for a fixture."""
+    """Start an EVM, and stop it at the end; for a fixture."""
     made = kind()
     yield made
     made.stop()

@@ -1,4 +1,4 @@
-"""Endpoints that keep logs to themselves, and blocks whose headers say little of their logs."""
+"""Endpoints that omit logs, and blocks whose headers say little about their logs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BY_CONTRACT, ALL, RECEIPTS = "by contract", "all", "receipts"
 
 
 class Forgetful(ForkedChain):
-    """Answers as its chain does, but has no logs where `forgets` says so; `queries` are the ways
-    in which it was asked for some."""
+    """Answers like its chain, but without logs for kinds of queries for which `forgets` returns
+    True; `queries` are the kinds of all queries for logs."""
 
     def __init__(self, height: int, **more: Any) -> None:
         super().__init__(height, **more)
@@ -44,8 +44,8 @@ def _how(method: str, params: list[Any]) -> str | None:
 
 
 class Strange(Forgetful):
-    """A chain with logs of a form that nobody knows, which only who asks for all of them sees, and
-    headers that tell of everything but one bit."""
+    """A chain with logs of an unknown form, which only queries for all logs return, and headers
+    with all bits of the filter but one."""
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
         answer = await super().request(method, params)
@@ -61,8 +61,8 @@ class Strange(Forgetful):
 
 
 class Busy(Forgetful):
-    """A chain each of whose blocks has logs of others that set all bits of a log which is not
-    there: only who asks for all logs can tell."""
+    """A chain in which logs of other contracts set all bits of the watched log in each block: only
+    a query for all logs can show that the watched log is absent."""
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
         answer = await super().request(method, params)
@@ -82,7 +82,7 @@ class Busy(Forgetful):
 
 
 def _covering(bits: int) -> list[str]:
-    """Topics that have all of these bits among theirs."""
+    """Return topics that together set all of these bits."""
     found: list[str] = []
     have = 0
     for topic in map(word, itertools.count(1)):

@@ -1,4 +1,4 @@
-"""A chain that is forked at will, and goes back to blocks it has had before."""
+"""A chain that tests fork, and that can return to earlier blocks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Block:
 
 
 class ForkedChain:
-    """Answers as a node whose newest blocks are `chain`. A transport: see `chain.rpc.transport`.
+    """Answers like a node whose newest blocks are `chain`. A transport: see `chain.rpc.transport`.
 
-    `asked` counts requests by method. Of the newest `logs_behind` blocks it has no logs yet, as
-    where another node of an address answers.
+    `asked` counts requests by method. The logs of the newest `logs_behind` blocks are not available
+    yet, as when another node behind an address answers.
     """
 
     def __init__(self, height: int, *, hashless: bool = False) -> None:
-        """`hashless`: it does not know how to give logs by the hash of a block."""
+        """`hashless`: queries for logs by the hash of a block are not supported."""
         self.asked: Counter[str] = Counter()
         self.logs_behind = 0
         self._hashless = hashless
@@ -45,20 +45,20 @@ class ForkedChain:
         self.grow(*[0] * height)
 
     def grow(self, *logs: int) -> None:
-        """Put a block on top for each number, with so many logs."""
+        """Append a block for each number, with that many logs."""
         for count in logs:
             top = self.chain[-1]
             numbers = tuple(next(self._numbers) for _ in range(count))
             self.chain.append(Block(top.number + 1, self._hash(), top.hash, numbers))
 
     def fork(self, depth: int) -> list[Block]:
-        """Take the last blocks away; what they were."""
+        """Remove the last blocks and return them."""
         taken = self.chain[-depth:]
         del self.chain[-depth:]
         return taken
 
     def logs(self) -> list[int]:
-        """The numbers of all logs that are on the chain."""
+        """Return the numbers of all logs on the chain."""
         return [number for block in self.chain for number in block.logs]
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class ForkedChain:
         raise AssertionError(method)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _logs(self, query: dict[str, Any]) -> dict[str, Any]:
         if "blockHash" in query and self._hashless:
@@ -96,7 +96,7 @@ class ForkedChain:
         return {"result": [self._log(b, n, i) for b in blocks for i, n in enumerate(b.logs)]}
 
     def bloom(self, block: Block) -> int:
-        """The bits that a block's header has."""
+        """Return the Bloom filter of a block's header."""
         return bloom_of(read_log(self._log(block, n, i)) for i, n in enumerate(block.logs))
 
     def _json(self, block: Block) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class ForkedChain:
         }
 
     def _transaction(self, tx_hash: str) -> dict[str, Any] | None:
-        """The one transaction of each block is called as the block is."""
+        """Return a transaction; each block has one, and its hash is that of the block."""
         for block in self.chain:
             if block.hash == tx_hash:
                 place = {"blockNumber": hex(block.number), "transactionIndex": "0x0"}

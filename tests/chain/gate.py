@@ -1,4 +1,4 @@
-"""An endpoint that a test can hold, break or close; behind it is a real one."""
+"""An endpoint that a test can delay, break or close: a proxy in front of a real endpoint."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Held:
-    """Requests of one method that are held before they reach the endpoint, or with `answers`
-    when it has answered them."""
+    """Requests of one method that are held before they reach the endpoint or, with `answers`, after
+    it has answered them."""
 
     def __init__(self, method: str, answers: bool) -> None:
         self.method, self.answers = method, answers
@@ -25,13 +25,13 @@ class Held:
         self.released = threading.Event()
 
     def hold(self) -> None:
-        """Keep a request until the test lets it go."""
+        """Hold a request until the test releases it."""
         self.arrived.set()
         self.released.wait(LIMIT_S)
 
 
 class Gate:
-    """Listens on a port of its own and asks the endpoint at `url`."""
+    """Listens on a port of its own and forwards to the endpoint at `url`."""
 
     def __init__(self, url: str) -> None:
         self._behind = url
@@ -63,7 +63,7 @@ class Gate:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def answer(self, body: bytes) -> tuple[int, bytes]:
-        """Status and body for one request."""
+        """Return status and body for one request."""
         calls = json.loads(body)
         methods = [call["method"] for call in (calls if isinstance(calls, list) else [calls])]
         self.seen += methods

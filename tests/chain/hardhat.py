@@ -1,11 +1,11 @@
-"""Hardhat's node: a second EVM for whatever does not depend on one, and for very many blocks.
+"""Hardhat's node: a second EVM for tests that must not depend on one EVM, and for very many blocks.
 
-Anvil makes each block by itself, and each takes longer the more there are. Hardhat notes that
-there are so many and makes one up when somebody asks for it. Such a block is not the parent of
-the next one, so the newest blocks are made one by one.
+Anvil makes each block separately, and a block takes longer the more blocks exist. Hardhat only
+stores the number of blocks, and computes a block when it is requested. Such a block is not the
+parent of the next block, so the newest blocks are made one by one.
 
-Hardhat cannot reorganise a chain, but go back to a snapshot. So there is a snapshot of each block
-that a test has made.
+Hardhat cannot reorganise a chain, but it can return to a snapshot. So there is a snapshot for each
+block that a test has made.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Hardhat(Evm):
 
     def _begin(self, flags: Sequence[str]) -> subprocess.Popen[bytes]:
         self._home = tempfile.TemporaryDirectory(prefix="fieldbrook-hardhat-")
-        # It keeps a note of having asked about statistics.
+        # Hardhat stores in the home folder that it has asked about statistics.
         quiet = {"HARDHAT_DISABLE_TELEMETRY_PROMPT": "true", "HOME": self._home.name}
         rules = {"HARDFORK": self._hardfork}
         cli = npm_installed(FOLDER) / "hardhat" / "internal" / "cli" / "cli.js"
@@ -65,7 +65,7 @@ class Hardhat(Evm):
             self.rpc("evm_mine")
 
     def reorganise(self, depth: int) -> None:
-        """See `Evm`. The tests must have made the blocks, by `send` and `mine`."""
+        """See `Evm`. The tests must have created the blocks with `send` and `mine`."""
         kept = self.height - depth
         assert self.rpc("evm_revert", self._snapshots[kept])
         self._snapshots = {n: name for n, name in self._snapshots.items() if n < kept}
@@ -73,8 +73,8 @@ class Hardhat(Evm):
         self.mine(depth)
 
     def kept(self, tx_hash: str) -> Any:
-        """See `Evm`. Hardhat does not give the bytes of a transaction, but makes them again: a
-        signature of the same fields is the same one (RFC 6979)."""
+        """See `Evm`. Hardhat does not return the bytes of a transaction, but can make them again:
+        the signature of the same fields is always the same (RFC 6979)."""
         row = self.rpc("eth_getTransactionByHash", tx_hash)
         return {key: row[key] for key in _SIGNED} | {"data": row["input"]}
 
@@ -89,8 +89,9 @@ class Hardhat(Evm):
     def spread(
         self, contracts: Sequence[Contract], transactions: int, logs: int, height: int
     ) -> None:
-        """Grow to a height. Transactions lie in blocks far from each other; each is of the next
-        contract and has so many logs, which are numbered from 0 on over all contracts."""
+        """Mine up to a height, with transactions in blocks far from each other. Each transaction
+        calls the next contract and makes several logs; logs are numbered from 0 on over all
+        contracts."""
         apart = (height - self.height - _NEWEST) // transactions
         calls: list[tuple[object, ...]] = []
         for n in range(transactions):

@@ -1,7 +1,8 @@
-"""Transactions through kills of the chain's process, reorganisations and lost pools.
+"""Tests transactions under kills of the chain's process, reorganisations and lost pools.
 
-A device sends events, each with a transaction of its own amount, and sends an event again until it
-is told of success. In the end the chain must have exactly what the device was told, once.
+A device sends events, each with a transaction of a different amount, and repeats an event until the
+answer reports success. In the end the chain must have exactly the transactions that were reported
+to the device, each once.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Plan:
     """What happens, and how much of it.
 
     Attributes:
-        provider: the personality of the endpoint, or of several, such as `infura+pool`; none for
+        provider: the personality of the endpoint, or of several, such as `infura+pool`; empty for
             the chain itself.
-        failures: the part of their answers that fail.
+        failures: the share of their answers that fail.
     """
 
     transactions: int = 1_000
@@ -57,16 +58,16 @@ class Report:
     """What happened.
 
     Attributes:
-        told: the amounts of the transactions that the device was told of.
+        told: the amounts of the transactions whose success was reported to the device.
         on_chain: nonces and amounts of the account's transactions.
         codes: how often handlers returned each code.
         refused: how often an event was answered 503.
         lost: how often the device got no answer.
         reorganisations: by depth.
-        pools_lost: how often the pool lost all it had.
+        pools_lost: how often the pool lost all its transactions.
         outcomes: how many outcomes the project has received.
-        silence_s: the longest time without a further transaction on the chain, while some waited
-            and no health condition told of it.
+        silence_s: the longest time without a new transaction on the chain, while some waited and no
+            health condition reported it.
     """
 
     plan: Plan
@@ -83,7 +84,7 @@ class Report:
     seconds: float = 0.0
 
     def faults(self) -> list[str]:
-        """What is not as it must be."""
+        """Return the violations of the promises."""
         values = Counter(value for _, value in self.on_chain)
         missing = set(self.told) - set(values)
         doubled = [value for value, count in values.items() if count > 1]
@@ -113,7 +114,7 @@ class Report:
 
 
 def run(folder: Path, plan: Plan) -> Report:
-    """Carry out a plan on a chain of its own."""
+    """Run a plan on a chain of its own."""
     evm = Evm("--no-mining")
     report = Report(plan)
     try:
@@ -148,7 +149,7 @@ def _node(folder: Path, evm: Evm, urls: Sequence[str]) -> Iterator[Sending]:
 
 
 def _storm(sending: Sending, report: Report) -> None:
-    """Send all transactions while everything fails, then wait until nothing is under way."""
+    """Send all transactions while everything fails, then wait until none is in progress."""
     ended = threading.Event()
     with ThreadPoolExecutor(3) as pool:
         works = [
@@ -168,7 +169,8 @@ def _storm(sending: Sending, report: Report) -> None:
 
 
 def _calm(sending: Sending) -> None:
-    """Wait until all is final: what the last reorganisations took is there again."""
+    """Wait until all is final: transactions that the last reorganisations removed are on the chain
+    again."""
 
     def final() -> bool:
         sending.evm.mine()
@@ -189,7 +191,7 @@ def _send_all(sending: Sending, report: Report) -> None:
 
 
 def _sent(sending: Sending, report: Report, event_id: str, payload: bytes) -> bool:
-    """Send an event; whether the device was told of success."""
+    """Send an event; return whether the answer reported success."""
     try:
         answer = sending.event("send", payload, event_id)
     except (OSError, HTTPException):
@@ -216,13 +218,13 @@ def _kill(sending: Sending, report: Report, ended: threading.Event) -> None:
         while len(report.told) < min(due, plan.transactions - 1) and not ended.is_set():
             ended.wait(0.005)
         ended.wait(rng.random() * 0.1)
-        with contextlib.suppress(KeyError, ProcessLookupError):  # it is down now
+        with contextlib.suppress(KeyError, ProcessLookupError):  # the process is down now
             os.kill(parts(sending.node)[CHAIN], signal.SIGKILL)
             report.kills += 1
 
 
 def _weather(evm: Evm, report: Report, ended: threading.Event) -> None:
-    """Make blocks, and sometimes take some away, or all that the pool has."""
+    """Mine blocks; sometimes remove some, or all transactions of the pool."""
     rng = random.Random(f"weather {report.plan.seed}")
     while not ended.wait(_BLOCK_S):
         evm.mine()
@@ -237,7 +239,7 @@ def _weather(evm: Evm, report: Report, ended: threading.Event) -> None:
 
 
 def _watch(sending: Sending, report: Report, ended: threading.Event) -> None:
-    """Measure the longest time without progress that nobody is told of."""
+    """Measure the longest time without progress that no health condition reports."""
     count, since = 0, time.monotonic()
     while not ended.wait(0.5):
         now, sent = time.monotonic(), sending.sent()
@@ -248,7 +250,8 @@ def _watch(sending: Sending, report: Report, ended: threading.Event) -> None:
 
 
 def _is_told(sending: Sending, silent_s: float) -> bool:
-    """Whether a health condition tells why nothing moves; asked for after a while only."""
+    """Return whether a health condition explains the lack of progress; it is only checked after a
+    while."""
     if silent_s < SILENCE_S / 3:
         return False
     with contextlib.suppress(OSError, HTTPException):

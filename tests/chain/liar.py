@@ -1,4 +1,4 @@
-"""An endpoint that lies: what another one answers, changed so that it cannot be true."""
+"""An endpoint that lies: it changes the answers of another endpoint so that they cannot be true."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NUMBERS = ("number", "blockNumber", "logIndex", "transactionIndex")
 
 
 class Liar(ForkedChain):
-    """Answers as its chain does while `honest`, and else now and then with something that no
-    node would say: fields that are missing or of another type, numbers without end, logs
-    twice, those of other blocks, and none where the block's header tells of some. A filter of
-    the header that is made up nobody could tell from a true one."""
+    """Answers like its chain while `honest`; otherwise some answers are impossible: fields are
+    missing or have another type, numbers are huge, logs occur twice or belong to other blocks, or
+    are missing although the block's header shows some. The filter in a header is never changed,
+    because nobody could detect that."""
 
     honest = True
 
@@ -60,7 +60,7 @@ class Liar(ForkedChain):
 
     def _spoil(self, found: dict[str, Any]) -> None:
         rng = self._random
-        # An address that is none is that of a contract nobody watches, to who reads leniently.
+        # A lenient reader would take an invalid address for that of a contract that nobody watches.
         key = rng.choice([key for key in found if key not in ("transactions", "logsBloom")])
         if key in _NUMBERS and rng.random() < 0.5:
             found[key] = rng.choice(["0x" + "f" * 64, "0x8000000000000000", word(1 << 40)])

@@ -1,7 +1,8 @@
-"""Endpoints with the limits, the faults and the words of public providers, before a real EVM.
+"""Endpoints with the limits, the faults and the error texts of public providers, in front of a real
+EVM.
 
-The numbers and words are those that users of such providers have reported; a provider changes them
-at will. `PERSONALITIES` has them all.
+The numbers and texts are those that users of such providers have reported; a provider may change
+them at any time. `PERSONALITIES` has all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _CALL = {"Content-Type": "application/json"}
 
 
 class Refusal(NamedTuple):
-    """What an endpoint says instead of a result; without a code it is no JSON."""
+    """The error of an endpoint; without a code it is not JSON."""
 
     text: str
     code: int | None = None
@@ -46,20 +47,20 @@ def _exceeded(*_: int) -> Refusal:
 
 @dataclass(frozen=True)
 class Personality:
-    """The ways of one provider.
+    """The limits and the faults of one provider.
 
     Attributes:
-        rate: how many calls it takes in a second; each call of a batch counts.
-        too_fast: what it says to more.
-        blocks: how many blocks it reads logs of at once; `range_words` is what it says to more.
-        logs: how many logs it gives at once; `logs_words` is what it says to more.
-        cut: how many logs it gives at once, and leaves out the others without a word.
-        batch: how many calls it takes in a batch; `batch_words` is what it says to more.
+        rate: how many calls it accepts in a second; each call of a batch counts.
+        too_fast: the error for more calls.
+        blocks: the most blocks of one query for logs; `range_words` is the error for more.
+        logs: the most logs in one answer; `logs_words` is the error for more.
+        cut: the most logs in one answer, where the others are omitted without an error.
+        batch: the most calls in a batch; `batch_words` is the error for more.
         latency_s: how long an answer takes.
-        slow_blocks: logs of more blocks than these take too long: half of the answers are cut
-            off, and the others are a 504.
-        history: of how many of the newest blocks it has the state and the logs.
-        behind: how many blocks each of the nodes behind its address lacks.
+        slow_blocks: queries over more blocks take too long: half of the answers are cut off, and
+            the others are a 504.
+        history: the number of newest blocks whose state and logs it has.
+        behind: how many of the newest blocks each node behind its address lacks.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Personality:
 
 
 def _halves(words: str) -> Words:
-    """Words that name the range that would do: half of what was asked for."""
+    """Return an error text that names a possible range: half of the requested one."""
     return lambda first, last, _: Refusal(f"{words}[{first:#x}, {(first + last) // 2:#x}]", -32005)
 
 
@@ -192,13 +193,13 @@ class Provider:
     """An endpoint with a personality, on a port of its own.
 
     Attributes:
-        failures: which part of the requests fails at random.
-        closed: nothing is answered.
-        calls: how often each method was asked for.
-        requests: how many HTTP requests there were.
-        refused: how many of the calls were refused, by the text.
-        leaves_out: of which blocks it gives no logs to who asks for a range of blocks.
-        lacks: of which blocks it says that it does not know them to who asks for their logs.
+        failures: the share of the requests that fail, at random.
+        closed: whether no request is answered.
+        calls: the number of calls of each method.
+        requests: the number of HTTP requests.
+        refused: the number of refused calls, by the error text.
+        leaves_out: the blocks whose logs are omitted in answers for a range of blocks.
+        lacks: the blocks that are unknown in answers to queries for their logs.
     """
 
     def __init__(
@@ -335,7 +336,8 @@ class Provider:
     async def _from_node(
         self, behind: int, call: dict[str, Any]
     ) -> tuple[Refusal | None, dict[str, Any]]:
-        """What a node says that lacks the newest blocks, or old ones; else the call it answers."""
+        """Return the error of a node that lacks the newest blocks or old ones, or else the call to
+        answer."""
         method, params = call["method"], call["params"]
         head = int((await self._pass_on(_made("eth_blockNumber")))["result"], 16)
         newest, oldest = max(0, head - behind), head - self.personality.history

@@ -1,4 +1,4 @@
-"""An endpoint that can be made to fail: it stands before a real one and passes requests on."""
+"""An endpoint that can be made to fail: a proxy in front of a real endpoint."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Proxy:
     """JSON-RPC over HTTP on a port of its own.
 
-    Set `fault` to `drop` (the connection ends without an answer), `slow` (there is none while
-    it lasts), `busy` (429), `unavailable` (503), `broken` (500), `garbage` (no JSON), `silent` (a
-    JSON without result) or "" for none. `chain_id` makes it say another id, `head` an older block;
-    `range_limit` is how many blocks and `logs_limit` how many logs it gives at once; `refuses`
-    maps methods to what it says instead of an answer, `forgets` makes it give no logs at all.
+    Set `fault` to `drop` (the connection ends without an answer), `slow` (no answer while the fault
+    is set), `busy` (429), `unavailable` (503), `broken` (500), `garbage` (not JSON), `silent` (JSON
+    without a result) or "" for none. `chain_id` replaces the id, `head` the number of the newest
+    block; `range_limit` and `logs_limit` are the most blocks and logs of one query; `refuses` maps
+    methods to errors, and with `forgets` there are no logs.
     """
 
     def __init__(self, url: str) -> None:
@@ -34,7 +34,7 @@ class Proxy:
         self.range_limit = self.logs_limit = 1 << 62
         self.refuses: dict[str, str] = {}
         self.forgets = False
-        self.refused = 0  # for one of these limits
+        self.refused = 0  # requests that were refused because of one of these limits
         self.asked: Counter[str] = Counter()
         self.answered = 0
         self._closed = threading.Event()
@@ -44,7 +44,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Its address, with something in it that must not be shown."""
+        """The address of the endpoint, with a secret that must not be shown."""
         return f"http://127.0.0.1:{self._server.server_port}/v2/s3cret-key-of-mine"
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Proxy:
                 self.wfile.write(data)
 
             def log_message(self, *_arguments: object) -> None:
-                """Nothing: tests look at what the node logs."""
+                """Log nothing, because tests check the log of the node."""
 
             def handle(self) -> None:
                 try:

@@ -1,4 +1,4 @@
-"""Monitors that read a real chain through providers, compared with a ledger of the chain's own."""
+"""Monitors that read a real chain through providers, compared with the chain's own logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 
 def ledger(contract: Contract) -> list[Place]:
-    """The logs of a contract as its chain has them, in the chain's order."""
+    """Return the logs of a contract from its chain, in the chain's order."""
     logs = contract.evm.logs(address=contract.address)
     return [(log["blockHash"], int(log["logIndex"], 16)) for log in logs]
 
@@ -32,7 +32,7 @@ def ledger(contract: Contract) -> list[Place]:
 def providers(
     evm: Evm, names: Sequence[str], failures: float, seed: int
 ) -> Iterator[list[Provider]]:
-    """Endpoints of these personalities before a chain."""
+    """Start endpoints of these personalities in front of a chain."""
     made = [
         Provider(evm.url, PERSONALITIES[name], failures=failures, seed=seed + n)
         for n, name in enumerate(names)
@@ -47,8 +47,8 @@ class Reading:
     """Monitors of contracts over some endpoints.
 
     Attributes:
-        lags: how many earlier blocks had a log that was not told yet, at each block that `follow`
-            made. A stored cursor may be older than what was told.
+        lags: how many earlier blocks had an unreported log, at each block that `follow` made. A
+            stored cursor may be older than the reported logs.
     """
 
     world: World
@@ -57,23 +57,23 @@ class Reading:
     lags: list[int] = field(default_factory=list)
 
     def watch(self, count: int = 1) -> None:
-        """Watch each contract, with so many monitors in all."""
+        """Watch each contract, with this number of monitors in total."""
         for contract in itertools.islice(itertools.cycle(self.contracts), count):
             self.monitors[self.world.logs(contract.address)] = contract
 
     def told(self, monitor_id: int) -> list[Place]:
-        """The logs that a monitor has told of, as often and in the order as it has."""
+        """Return the logs that a monitor has reported, in its order and with repetitions."""
         own = [e for e in self.world.handled if e[2].endswith(f"-{monitor_id}")]
         logs = [json.loads(event[3]) for event in own]
         return [(log["blockHash"], int(log["logIndex"], 16)) for log in logs]
 
     def assert_complete(self) -> None:
-        """Each monitor has told of every log of its contract, once and in order."""
+        """Check that each monitor has reported every log of its contract, once and in order."""
         for monitor_id, contract in self.monitors.items():
             assert self.told(monitor_id) == ledger(contract)
 
     async def caught_up(self, height: int, limit_s: float) -> float:
-        """Wait until every monitor is at a block; how many seconds that took."""
+        """Wait until every monitor has reached a block; return the seconds that this took."""
         began = time.monotonic()
         while self.behind(height):
             assert time.monotonic() - began < limit_s, self.describe()
@@ -81,16 +81,16 @@ class Reading:
         return time.monotonic() - began
 
     def behind(self, height: int) -> int:
-        """How many blocks the slowest monitor is behind."""
+        """Return by how many blocks the slowest monitor is behind."""
         cursors = (self.world.store.cursor(monitor_id) for monitor_id in self.monitors)
         return max(height - (cursor.block if cursor else 0) for cursor in cursors)
 
     async def follow(self, blocks: int, every_s: float) -> None:
-        """Have the chain grow, each block with a log, and note how far the monitors are behind."""
+        """Append blocks with a log each, and record by how many blocks the monitors are behind."""
         evm = self.contracts[0].evm
         before = len(self.world.handled)
         monitors = Counter(contract.address for contract in self.monitors.values())
-        due = [0]  # how many events the blocks so far cause
+        due = [0]  # the number of events of the blocks so far
         for number in range(blocks):
             contract = self.contracts[number % len(self.contracts)]
             data = contract.data("many", 10**6 + number, 1)

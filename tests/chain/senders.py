@@ -98,7 +98,7 @@ APPLET = b"""
     (call $set_db (i32.const 112) (i32.const 5) (i32.const 32) (i32.const 4))))
 """
 
-# Why a guest gets no transaction where the machine took longer than a guest waits for a chain.
+# Reasons for a refused transaction if the machine was slower than a guest waits for a chain.
 SLOW = (
     "does not answer within",
     "cannot be reached within",
@@ -113,12 +113,12 @@ SOMEBODY = "0x00000000000000000000000000000000000000AA"
 
 
 def request(to: str = SOMEBODY, value: int | str = 1, data: str = "", **more: Any) -> bytes:
-    """What a handler gives to `ws_send_tx`."""
+    """Return the argument of `ws_send_tx`."""
     return json.dumps({"to": to, "value": str(value), "data": data, **more}).encode()
 
 
 def is_slow(why: str) -> bool:
-    """Whether all that is wrong is how long it took."""
+    """Return whether the only problem is that it took too long."""
     return any(reason in why for reason in SLOW)
 
 
@@ -148,7 +148,7 @@ class Sending:
         self.create("sender")
 
     def create(self, project: str, outcomes: bool = True, **more: Any) -> None:
-        """A project with the applet and a publisher."""
+        """Create a project with the applet and a publisher."""
         self.node.create_project(project)
         strategies = [{"eventType": name.upper(), "handler": name} for name in HANDLERS]
         if outcomes:
@@ -159,20 +159,20 @@ class Sending:
         self.publishers = {**getattr(self, "publishers", {}), project: publisher}
 
     def fund(self, wei: int) -> None:
-        """Have the operator own so much."""
+        """Set the balance of the operator."""
         self.evm.fund(self.address, wei)
 
     def event(
         self, handler: str, payload: bytes, event_id: str = "", project: str = "sender"
     ) -> Answer:
-        """Send an event that a handler of the applet takes."""
+        """Send an event to a handler of the applet."""
         body = message(self.publishers[project], payload, handler.upper())
         if event_id:
             body["header"] |= {"event_id": event_id, "pub_time": 1_666_211_451}
         return self.node.send(project, body)
 
     def send(self, handler: str, payload: bytes, project: str = "sender") -> int:
-        """The handler's code."""
+        """Send an event and return the handler's code."""
         answer = self.event(handler, payload, project=project)
         assert answer.status == 201, answer
         code: int = answer.json["results"][0]["code"]
@@ -181,8 +181,8 @@ class Sending:
     def sends(
         self, handler: str, payload: bytes, project: str = "sender", name: str = "sent"
     ) -> str:
-        """Have a handler send a transaction; the id of its event, which has `name` in it.
-        Where the chain took too long for the guest the device sends another event."""
+        """Make a handler send a transaction; return the id of its event, which contains `name`. If
+        the chain took too long for the guest, another event is sent."""
 
         def sent() -> str:
             event_id = long_id(f"{name}-{next(_NUMBERS)}")
@@ -193,7 +193,8 @@ class Sending:
         return str(until(sent, "a transaction is sent"))
 
     def refuses(self, handler: str, payload: bytes, reason: str, project: str = "sender") -> None:
-        """Have a handler be refused a transaction for a reason; other than time, if it is one."""
+        """Check that a handler's transaction is refused for a reason; timeouts are ignored if the
+        reason is another one."""
 
         def refused() -> bool:
             code, why = self._tries(handler, payload, project, f"refused-{next(_NUMBERS)}")
@@ -204,7 +205,7 @@ class Sending:
         until(refused, reason)
 
     def _tries(self, handler: str, payload: bytes, project: str, event_id: str) -> tuple[int, str]:
-        """The handler's code, and where it is -1 what the log has of the event."""
+        """Return the handler's code, and the event's log lines if the code is -1."""
         answer = self.event(handler, payload, event_id, project)
         assert answer.status == 201, answer
         code: int = answer.json["results"][0]["code"]
@@ -216,28 +217,28 @@ class Sending:
         return code, str(until(why, "the reason is in the log")) if code == -1 else ""
 
     def stored(self, key: str, project: str = "sender") -> bytes:
-        """What the applet has stored."""
+        """Return the value that the applet has stored."""
         return self.node.kv(project, self.applets[project], key.encode())
 
     def outcomes(self) -> int:
-        """How many outcomes have arrived."""
+        """Return the number of outcomes that have arrived."""
         return int.from_bytes(self.stored("count"), "little")
 
     def logged(self, project: str = "sender") -> str:
-        """The applet log as one text."""
+        """Return the applet log as one text."""
         rows = self.node.call("GET", f"/applet_log/{project}?after=-100").json["data"]
         return "\n".join(row["msg"] for row in rows)
 
     def logs(self, text: str, project: str = "sender") -> None:
-        """Wait until the applet log says something."""
+        """Wait until the applet log contains a text."""
         until(lambda: text in self.logged(project), f"{text!r} in the applet log")
 
     def sent(self) -> int:
-        """How many transactions of the operator the chain has."""
+        """Return the number of the operator's transactions on the chain."""
         return int(self.evm.rpc("eth_getTransactionCount", self.address, "latest"), 16)
 
     def on_chain(self) -> list[tuple[int, int]]:
-        """Nonces and values of the operator's transactions, in the order of the chain."""
+        """Return nonces and values of the operator's transactions, in the order of the chain."""
         sender, blocks = self.address.lower(), []
         numbers = range(self.evm.height + 1)
         for at in range(0, len(numbers), 200):
@@ -251,7 +252,7 @@ class Sending:
         ]
 
     def rows(self) -> list[Transaction]:
-        """Its transactions and leases as the chain's process has stored them."""
+        """Return the project's transactions and leases from the store of the chain's process."""
         path = chain_path(self.node.data / "chains", self.evm.chain_id)
         store = ChainStoreReader.open_if_exists(path)
         assert store is not None
@@ -261,10 +262,12 @@ class Sending:
             store.close()
 
     def at_rest(self) -> bool:
-        """Whether there is no lease, and every transaction has ended and told its project."""
+        """Return whether there is no lease, and every transaction has an outcome that its project
+        has received."""
         return all(row.state in FINISHED and row.reported for row in self.rows())
 
     def settled(self, count: int) -> None:
-        """Wait until the chain has so many transactions of the operator, and no more come."""
+        """Wait until the chain has this number of transactions of the operator, and no more
+        come."""
         until(lambda: self.sent() >= count, f"{count} transactions in the chain")
         assert self.sent() == count

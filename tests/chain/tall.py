@@ -1,4 +1,4 @@
-"""A chain of very many blocks that nobody had to make, behind an endpoint with limits."""
+"""A computed chain of very many blocks, behind an endpoint with limits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _TOPIC = "0x" + "ee" * 32
 
 
 class TallChain:
-    """Answers as a node of a chain of `height` blocks; every `every`th has `each` logs.
+    """Answers like a node of a chain of `height` blocks; one of `every` blocks has `each` logs.
 
-    Queries over more than `range_limit` blocks, or with more than `logs_limit` logs, are
-    refused in the words that public endpoints use. A transport: see `chain.rpc.transport`.
+    Queries over more than `range_limit` blocks, or with more than `logs_limit` logs, are refused
+    with error texts of public endpoints. A transport: see `chain.rpc.transport`.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class TallChain:
         self.height, self.every, self.each = height, every, each
         self.range_limit, self.logs_limit = range_limit, logs_limit
         self.asked: Counter[str] = Counter()
-        self.headers: set[int] = set()  # of blocks that were asked for by their numbers
+        self.headers: set[int] = set()  # numbers of the blocks that were requested by number
         self.refused = 0
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
@@ -47,10 +47,10 @@ class TallChain:
         raise AssertionError(method)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def numbers(self, first: int = 1) -> list[int]:
-        """What the logs from a block on count."""
+        """Return the numbers of the logs from a block on."""
         return [
             number * 10 + n
             for number in range(first, self.height + 1)

@@ -1,4 +1,4 @@
-"""The workbench asks a real chain, keeps what it says, and needs it no more."""
+"""The workbench calls a real chain, records its answers, and replays them without the chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the doctor finds out about endpoints of every kind, and about addresses that are none."""
+"""The findings of the doctor about endpoints of every kind, and about addresses without an
+endpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Output = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No block is waited for where none comes."""
+    """Do not wait for blocks on a chain without new blocks."""
     monkeypatch.setattr(announcements, "_LEAST_WAIT_S", 0.3)
 
 
@@ -46,7 +47,7 @@ def key(tmp_path: Path) -> str:
 
 
 def examined(capsys: Output, *arguments: str) -> tuple[int, Any]:
-    """The exit code, and the report."""
+    """Run the doctor; return the exit code and the report."""
     code = run(["chain", "doctor", *arguments, "--json"])
     shown = capsys.readouterr()
     assert SECRET not in shown.out + shown.err
@@ -55,13 +56,13 @@ def examined(capsys: Output, *arguments: str) -> tuple[int, Any]:
 
 
 def facts(report: Any, check: str) -> Any:
-    """The facts of a check, with its state and its text."""
+    """Return the facts of a check, with its state and its text."""
     (found,) = [each for each in report["checks"] if each["check"] == check]
     return {**found["facts"], "state": found["state"], "text": found["text"]}
 
 
 def refused(capsys: Output, *arguments: str) -> tuple[int, str]:
-    """The exit code, and the error."""
+    """Run the doctor; return the exit code and the error."""
     code = run(["chain", "doctor", *arguments])
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -292,7 +293,7 @@ def test_an_address_where_no_endpoint_answers_is_named_with_the_reason(
 
 
 class _Other(BaseHTTPRequestHandler):
-    """An HTTP server that is no endpoint; the last part of the path says what it answers."""
+    """An HTTP server that is not an endpoint; the last part of the path selects the answer."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -313,7 +314,7 @@ class _Other(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_arguments: object) -> None:
-        """Nothing is to be written."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")

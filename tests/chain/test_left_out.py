@@ -1,4 +1,5 @@
-"""Providers that leave out logs of old blocks, before a real EVM: what is noticed comes in full."""
+"""Providers that omit logs of old blocks, in front of a real EVM: when an omission is detected, all
+logs are read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ LIMIT_S = 90.0
 
 @pytest.fixture(scope="module")
 def contracts() -> Iterator[list[Contract]]:
-    """Contracts on a chain with logs all over its blocks."""
+    """Contracts on a chain with logs in blocks of every height."""
     evm = Hardhat()
     made = [evm.deploy() for _ in range(3)]
     evm.spread(made, TRANSACTIONS, LOGS, BLOCKS)

@@ -1,4 +1,5 @@
-"""Projects that are gone, or whose stores are lost, keep no nonces from others with their key."""
+"""Projects that were removed, or whose stores are lost, block no nonces of other projects with the
+same key."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def leased(sending: Sending) -> bool:
 
 
 def received(evm: Evm) -> int:
-    """How many wei the receiver of all transactions has."""
+    """Return the balance of the receiver of all transactions, in wei."""
     return int(evm.rpc("eth_getBalance", SOMEBODY, "latest"), 16)
 
 
@@ -80,7 +81,7 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
     node, before, had = sending.node, sending.sent(), received(evm)
     sending.create("lost")
     assert sending.event("nowhere", request(), project="lost").status == 201
-    assert node.call("GET", "/event_log/lost").status == 200  # who reads has the store written
+    assert node.call("GET", "/event_log/lost").status == 200  # makes the project write its store
     release = "/chain/local/release/lost"
     refused = node.call("POST", release)
     assert (refused.status, refused.json["key"]) == (409, "TransactionRefused")
@@ -101,8 +102,8 @@ def test_nonces_of_a_project_whose_store_is_lost_are_released_and_what_it_commit
     until(lambda: sending.send("send", request(value=1)) == 0, "another project has the nonce")
     sending.settled(before + 1)
     kept.rename(store)
-    assert event.code() == 0  # what was committed before the store was lost
-    evm.mine(8)  # its nonce is used for good then, and it gets another one
+    assert event.code() == 0  # the event was committed before the store was lost
+    evm.mine(8)  # then its nonce is used finally, and the transaction gets another one
     sending.settled(before + 2)
     assert received(evm) == had + 1 + 1_000
     until(lambda: sending.send("send", request(value=1)) == 0, "others go on")
@@ -115,7 +116,7 @@ def test_a_project_with_an_operator_of_its_own_does_not_disturb_others(
     made = sending.node.call("POST", "/operator/generate", {"name": "own"}).json
     evm.fund(made["address"], ETHER)
     sending.create("apart")
-    # Its worker is held: that of the other project must be another one.
+    # Its worker is stopped, so the other project must have another worker.
     alone = sending.node.call("PUT", "/project/x/apart/worker", {"dedicated": True})
     assert alone.status == 200, alone
     before = sending.sent()

@@ -1,4 +1,4 @@
-"""Monitors over endpoints with the limits, the words and the faults of public providers."""
+"""Monitors over endpoints with the limits, the error texts and the faults of public providers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUOTA = Refusal("block range exceeds the quota of your plan", -32600)
 
 @pytest.fixture(scope="module")
 def contracts() -> Iterator[list[Contract]]:
-    """Contracts on a chain with logs all over its blocks."""
+    """Contracts on a chain with logs in blocks of every height."""
     evm = Hardhat()
     made = [evm.deploy() for _ in range(3)]
     evm.spread(made, TRANSACTIONS, LOGS, BLOCKS)
@@ -33,7 +33,7 @@ def contracts() -> Iterator[list[Contract]]:
 
 @pytest.fixture(scope="module")
 def long() -> Iterator[list[Contract]]:
-    """Contracts on a chain that is longer than what endpoints give at once."""
+    """Contracts on a chain with more blocks than endpoints allow in one query."""
     evm = Hardhat()
     made = [evm.deploy() for _ in range(3)]
     evm.spread(made, TRANSACTIONS, LOGS, LONG)
@@ -43,7 +43,7 @@ def long() -> Iterator[list[Contract]]:
 
 @pytest.fixture(scope="module")
 def dense() -> Iterator[Contract]:
-    """A contract with more logs than some endpoints give at once."""
+    """A contract with more logs than some endpoints return in one answer."""
     evm = Hardhat()
     made = evm.deploy()
     evm.spread([made], TRANSACTIONS, 60, BLOCKS)

@@ -1,5 +1,5 @@
-"""A chain that is unavailable for a while: handlers wait for it, or their events are refused and
-sent again, as the project wants."""
+"""A chain that is unavailable for a while: depending on a setting of the project, handlers wait for
+the chain, or their events are refused and sent again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gate(evm: Evm) -> Iterator[Gate]:
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate) -> Iterator[Sending]:
-    """A node whose project wants its events to be refused while the chain is unavailable."""
+    """A node whose project refuses its events while the chain is unavailable."""
     folder = tmp_path_factory.mktemp("hasty")
     made = Sending(folder, evm, url=gate.url, before=["deadline_ms = 1500"])
     url = "/project_config/x/sender/PROJECT_CHAINS"
@@ -56,7 +56,7 @@ def test_a_handler_waits_for_the_process_of_its_chain_to_start_again(
 
 
 def sent_until_taken(sending: Sending, handler: str, payload: bytes, event_id: str) -> Answer:
-    """Send an event as a device does that is told to try again."""
+    """Send an event like a device that tries again when it is refused."""
 
     def taken() -> Answer | None:
         answer = sending.event(handler, payload, event_id)

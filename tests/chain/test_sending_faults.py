@@ -1,6 +1,6 @@
-"""Processes die while another one stands still, and where a lease comes to nothing or a transaction
-is signed again: the chain has as many transactions as were committed, with nonces that follow each
-other, and each has one outcome."""
+"""Processes die while another one is stopped, and where a lease ends unused or a transaction is
+signed again: the chain has all committed transactions, with consecutive nonces, and each has one
+outcome."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Processes die at every step of a send until it is committed: the chain has as many transactions
-as were committed, with nonces that follow each other, and each has one outcome."""
+"""Processes die at every step of a send until it is committed: the chain has all committed
+transactions, with consecutive nonces, and each has one outcome."""
 
 from __future__ import annotations
 

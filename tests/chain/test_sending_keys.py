@@ -1,4 +1,5 @@
-"""The key of a project is exchanged while it sends: each transaction has the old or the new one."""
+"""The key of a project is replaced while it sends: each transaction is signed with the old or the
+new key."""
 
 from __future__ import annotations
 

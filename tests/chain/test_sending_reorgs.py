@@ -1,5 +1,5 @@
-"""Reorganisations that remove what was confirmed, while the pool has lost it: in the end the chain
-has every transaction that was committed, once."""
+"""Reorganisations that remove confirmed transactions which the pool has lost: in the end the chain
+has every committed transaction once."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def confirmed(sending: Sending) -> int:
 
 
 def grown(sending: Sending, count: int) -> bool:
-    """Have the chain grow; whether so many are confirmed then."""
+    """Mine a block; return whether this number of transactions is confirmed then."""
     sending.evm.mine()
     return confirmed(sending) == count
 
 
 def health(sending: Sending) -> dict[str, str]:
-    """The details of the node's health conditions."""
+    """Return the details of the node's health conditions."""
     rows = sending.node.call("GET", "/health").json["data"]
     return {row["state"]: row["detail"] for row in rows}
 
 
 def missing(sending: Sending) -> float:
-    """What the metric says of nonces that the chain does not count."""
+    """Return the metric of nonces that the chain does not count."""
     page = sending.node.call("GET", "/metrics").body.decode()
     rows = [row for row in page.splitlines() if row.startswith("fieldbrook_chain_nonces_missing{")]
     return sum(float(row.rpartition(" ")[2]) for row in rows)

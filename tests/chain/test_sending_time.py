@@ -34,7 +34,7 @@ def gate(evm: Evm) -> Iterator[Gate]:
 def patient(
     tmp_path_factory: pytest.TempPathFactory, evm: Evm, distant: Provider
 ) -> Iterator[Sending]:
-    """A node whose only endpoint is distant."""
+    """A node whose only endpoint is slow."""
     made = Sending(tmp_path_factory.mktemp("patient"), evm, url=distant.url)
     yield made
     made.node.stop()
@@ -42,7 +42,7 @@ def patient(
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate) -> Iterator[Sending]:
-    """A node whose handlers have a second."""
+    """A node whose handlers have a deadline of one second."""
     folder = tmp_path_factory.mktemp("hasty")
     made = Sending(folder, evm, url=gate.url, before=["deadline_ms = 1000"])
     yield made

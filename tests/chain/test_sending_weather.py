@@ -1,4 +1,5 @@
-"""What chains do to transactions: fees rise, blocks vanish, nonces are taken, funds end."""
+"""Events on a chain that affect transactions: fees rise, blocks are removed, nonces are used by
+others, funds end."""
 
 from __future__ import annotations
 
@@ -28,13 +29,14 @@ def gate(evm: Evm) -> Iterator[Gate]:
 
 
 class Weather(Sending):
-    """A sender, and what the weather of its chain is."""
+    """A sender, and control over the state of its chain."""
 
     def __init__(self, folder: Path, evm: Evm, **chain: Any) -> None:
         super().__init__(folder, evm, max_fee_per_gas=CAP, **chain)
 
     def begin(self) -> None:
-        """Nothing under way, funds, low fees, and from now on blocks when the test says so."""
+        """Begin a test: no transaction in progress, funds, low fees, and blocks only when the test
+        mines them."""
         self.fund(100 * ETHER)
         self.base_fee(GWEI)
 
@@ -46,12 +48,12 @@ class Weather(Sending):
         self.evm.rpc("evm_setAutomine", False)
 
     def base_fee(self, wei: int) -> None:
-        """Have the newest block cost so much."""
+        """Set the base fee of the newest block."""
         self.evm.rpc("anvil_setNextBlockBaseFeePerGas", hex(wei))
         self.evm.mine()
 
     def newest(self) -> Transaction:
-        """The newest transaction as the chain's process has it."""
+        """Return the newest transaction from the store of the chain's process."""
         return self.rows()[-1]
 
     def becomes(self, state: str) -> Transaction:
@@ -70,7 +72,7 @@ class Weather(Sending):
         return self.newest()
 
     def received(self) -> int:
-        """How many wei the receiver of all transactions has."""
+        """Return the balance of the receiver of all transactions, in wei."""
         return int(self.evm.rpc("eth_getBalance", SOMEBODY, "latest"), 16)
 
 
@@ -92,14 +94,14 @@ def hasty_node(tmp_path_factory: pytest.TempPathFactory, evm: Evm, gate: Gate) -
 
 @pytest.fixture
 def calm(calm_node: Weather) -> Weather:
-    """One that waits long before it pays more, and for a block on top."""
+    """A sender that waits long before it pays more, and that waits for one later block."""
     calm_node.begin()
     return calm_node
 
 
 @pytest.fixture
 def hasty(hasty_node: Weather) -> Weather:
-    """One that pays more after a second, and has another endpoint."""
+    """A sender that pays more after a second, and has a second endpoint."""
     hasty_node.begin()
     return hasty_node
 

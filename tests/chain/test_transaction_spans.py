@@ -1,4 +1,5 @@
-"""A transaction of a traced event has a span that ends when an endpoint has taken it."""
+"""A transaction of a traced event has a span that ends when an endpoint has accepted the
+transaction."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_transactions_and_their_chain_are_in_the_metrics(sending: Sending) -> No
     assert one(node, "up", part=f"chain:{chain}") == 1
     assert one(node, "chain_endpoint_usable", chain=chain, endpoint="0") == 1
     head = int(sending.evm.rpc("eth_blockNumber"), 16)
-    # Nothing is watched: the chain is looked at now and then.
+    # Nothing is watched, so the chain is polled rarely.
     assert 0 <= one(node, "chain_head_block", chain=chain) <= head
     assert sending.evm.url.encode() not in node.call("GET", "/metrics").body
 
@@ -234,7 +234,7 @@ def test_two_events_of_one_label_and_payload_have_a_transaction_each(sending: Se
     labelled["header"] |= {"event_id": "ESP32", "pub_time": 1683868814000}
 
     def both() -> bool:
-        """Whether the chain was fast enough for both; each code of 0 is a transaction."""
+        """Return whether the chain was fast enough for both; each code 0 is a transaction."""
         nonlocal counted
         answer = sending.node.send("sender", {"events": [labelled] * 2})
         codes = [item["wasmResults"][0]["code"] for item in answer.json]
@@ -253,7 +253,7 @@ def api(method: str, path: str, body: object, event_type: str = "ANSWER") -> byt
 
 
 def answered(sending: Sending, key: str) -> Any:
-    """The response of the last API call once it has arrived and has this key."""
+    """Return the response of the last API call when it has arrived and has this key."""
 
     def found() -> Any:
         stored = sending.stored("answer")
@@ -428,7 +428,7 @@ def test_a_restored_node_sends_no_transaction_before_the_release(sending: Sendin
     data, before = sending.node.data, sending.sent()
     park(data)
     sending.sends("send", request())
-    # The chain's process has it, and would send it in its next round.
+    # The chain's process has the transaction, and would send it in its next round.
     until(lambda: not list(data.glob("projects/*/outbox.waiting")), "the transaction is taken")
     block = int(sending.evm.rpc("eth_blockNumber"), 16)
     sending.evm.mine(2)

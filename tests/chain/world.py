@@ -1,4 +1,4 @@
-"""A chain's monitors over a real registry, store and client, and a project that is the test's."""
+"""A chain's monitors over a real registry, store and client, and a simulated project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.tools import LIMIT_S
 
 
 async def eventually(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait for something to become true."""
+    """Wait until a condition is true."""
     limit = asyncio.get_running_loop().time() + LIMIT_S
     while not (value := condition()):
         assert asyncio.get_running_loop().time() < limit, f"never happened: {what}"
@@ -45,8 +45,8 @@ class Registry:
 
 
 class World:
-    """One chain and one project. `handled` are the events the project has run, as it knows
-    those that come again; `sent` are all that were sent."""
+    """One chain and one project. `handled` are the events that the project has run, without
+    repeated ones; `sent` are all events that were sent."""
 
     def __init__(self, folder: Path, urls: Sequence[str], **settings: Any) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def running(self, *, killed: bool = False) -> AsyncIterator[MonitorService]:
-        """The service, as in a process of its own; one that is killed writes nothing more."""
+        """Run the service as in a process of its own; a killed service writes nothing more."""
         self.store = ChainStore(self.folder / "chain", 64 << 20)
         self.client = ChainClient(CHAIN_ID, self.chain.urls, **self.client_options)
         service = MonitorService(self)
@@ -101,7 +101,7 @@ class World:
     # ---------------------------------------------------------------- monitors
 
     def logs(self, address: str, topics: Sequence[str] = (), first: int = 1, **more: Any) -> int:
-        """Watch a contract; the monitor's id."""
+        """Watch a contract; return the monitor's id."""
         four = [*topics, *[""] * (4 - len(topics))]
         made = self.writer.create_monitor(
             **{
@@ -132,7 +132,7 @@ class World:
         return made.monitor_id
 
     def finished(self, monitor_id: int) -> bool:
-        """Whether a monitor has told all there was."""
+        """Return whether a monitor has reported everything."""
         monitor = self.reader.monitor(monitor_id)
         return monitor is not None and monitor.finished
 
@@ -144,7 +144,7 @@ class World:
     # ---------------------------------------------------------------- what the project saw
 
     def numbers(self, event_type: str = "SEEN") -> list[int]:
-        """The first indexed argument of the logs that were handled, in order."""
+        """Return the first indexed argument of each handled log, in order."""
         return [int(log["topics"][1], 16) for log in self.payloads(event_type)]
 
     def payloads(self, event_type: str = "SEEN") -> list[Any]:
@@ -155,7 +155,7 @@ class World:
 
 
 def world_over(folder: Path, *chains: Any, **settings: Any) -> World:
-    """A world whose endpoints are these."""
+    """Make a world with these endpoints."""
     urls = [f"http://e{n}.example" for n in range(len(chains))]
     world = World(folder, urls, **settings)
     by_url = dict(zip(urls, chains, strict=True))

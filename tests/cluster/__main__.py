@@ -1,4 +1,4 @@
-"""Try what a cluster of three hosts promises: `python -m tests.cluster`."""
+"""Test the promises of a cluster of three hosts: `python -m tests.cluster`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cluster.acceptance import NOT_TRIED, Acceptance, Plan
 
 
 def main() -> int:
-    """Print a line for each promise; 1 when one does not hold."""
+    """Print a line for each promise; return 1 if one does not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     for each in fields(Plan):
         value = getattr(Plan, each.name)

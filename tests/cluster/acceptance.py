@@ -1,4 +1,4 @@
-"""What a cluster of three hosts promises, tried and measured: one line for each promise."""
+"""Tests and measurements of the promises of a cluster of three hosts: one line for each promise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_TRIED = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How often each thing is tried.
+    """How often each fault or operation happens.
 
     Attributes:
         kills: of the host that owns the project, with SIGKILL.
@@ -39,7 +39,7 @@ class Plan:
         drains: of that host.
         moves: of the project, to each of the two other hosts and back.
         crashes: all processes of all hosts are killed at the same time.
-        engine_kills: of the engine of one host after the other, with SIGKILL.
+        engine_kills: of the replication engine of one host after the other, with SIGKILL.
         restarts: all hosts are stopped and started, one after the other.
         other_version: the folder of the source of another version; each host is then stopped and
             started with that version, and afterwards with this one again.
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Line:
-    """A promise, what was measured, and whether it held."""
+    """A promise, the measurement, and whether the promise held."""
 
     promise: str
     found: str
@@ -73,11 +73,11 @@ class Line:
 
 
 class Acceptance:
-    """Three hosts, and what is tried with them.
+    """Three hosts, and the tests on them.
 
     Args:
-        folder: for their data.
-        plan: how often.
+        folder: the parent of the hosts' data folders.
+        plan: how often each test is made.
     """
 
     def __init__(self, folder: Path, plan: Plan) -> None:
@@ -85,7 +85,7 @@ class Acceptance:
         self._number = 0
 
     def run(self) -> Iterator[Line]:
-        """Try everything, and give the lines."""
+        """Run all tests and return the lines."""
         began = time.monotonic()
         with Network(NAMES) as network:
             self._network = network
@@ -178,7 +178,7 @@ class Acceptance:
 
     @contextmanager
     def _load(self, hosts: Sequence[Host]) -> Iterator[Senders]:
-        """Events of three devices at hosts; each is counted once in the end."""
+        """Send events of three devices to hosts; in the end each must be counted once."""
         self._number += 1
         publisher = self._cluster.hosts[0].add_publisher(PROJECT, f"load {self._number}")
         before = self._counts()
@@ -197,8 +197,8 @@ class Acceptance:
     def _with_load(
         self, times: int, fault: Callable[[], None], hosts: Sequence[Host] = ()
     ) -> Senders:
-        """Do something some times, under load at hosts, by default at those that do not own the
-        project; returns what was sent."""
+        """Do an operation several times under load on hosts, by default on those that do not own
+        the project; return what was sent."""
         self._wrong = self._sent = 0
         with self._load(hosts or self._cluster.others(self._owner)) as senders:
             for _ in range(times):
@@ -361,7 +361,7 @@ class Acceptance:
         )
 
     def _restarts(self, source: str, rounds: int) -> Line:
-        """Stop and start all hosts, with the source in a folder if there is one."""
+        """Stop and start all hosts, with the source in a folder if one is given."""
 
         def restart() -> None:
             for host in self._cluster.hosts:
@@ -420,7 +420,7 @@ class Acceptance:
 
 
 def _first_after(times: list[float], begin: float) -> float:
-    """The first of these times after another one; 0 when there is none."""
+    """Return the first of these times after a given time; 0 if there is none."""
     return next((at for at in list(times) if at > begin), 0.0)
 
 
@@ -434,7 +434,7 @@ def _has_it(asked: Host, name: str) -> bool:
 
 
 def _cores(hosts: Sequence[Host]) -> list[float]:
-    """How many cores the processes of each host use while nothing happens."""
+    """Return how many cores the processes of each host use while idle."""
     time.sleep(_QUIET_S)  # what the start has left over is done
     before, began = [cpu_s([host.process.pid]) for host in hosts], time.monotonic()
     time.sleep(_IDLE_S)

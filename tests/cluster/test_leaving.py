@@ -14,7 +14,7 @@ from tests.support.hosts import Host, Senders, refusal
 from tests.support.nodes import message, named, until
 
 STREAMS = len(all_streams())
-SOON_S = 3.0  # far less than a host takes to start
+SOON_S = 3.0  # much less than the start of a host takes
 
 
 @pytest.fixture(scope="module")
@@ -25,18 +25,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def runs_on(host: Host) -> dict[str, int]:
-    """How many projects each host runs or would run, as one of them tells it."""
+    """Return how many projects each host runs or would run, according to one host."""
     rows = host.call("GET", "/cluster").json["data"]
     return {row["name"]: row["projects"] for row in rows}
 
 
 def copies(host: Host) -> list[int]:
-    """Of how many streams each host has a copy, as one of them tells it."""
+    """Return of how many streams each host has a copy, according to one host."""
     return [row.get("streamsHeld", 0) for row in host.call("GET", "/cluster").json["data"]]
 
 
 def accepts(host: Host) -> bool:
-    """Whether a host accepts connections of devices."""
+    """Return whether a host accepts connections of devices."""
     connection = host.connection(host.http_port)
     try:
         connection.connect()

@@ -1,4 +1,4 @@
-"""A session of MQTT moves with its client from host to host."""
+"""An MQTT session moves with its client from host to host."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Site:
         return client
 
     def subscriber(self, host: int, qos: int = 1) -> tuple[str, MqttClient]:
-        """A client that has just subscribed, and its id."""
+        """Make a client that has just subscribed; return it and its id."""
         client_id = new_id()
         client = self.client(host, client_id, present=False)
         assert client.subscribe(TOPIC, qos) == qos
         return client_id, client
 
     def sessions(self, client_id: str) -> list[int]:
-        """The hosts that have a session of a client."""
+        """Return the hosts that have a session of a client."""
         path = f"/mqtt/session/{client_id}"
         found = [host.call("GET", path).status for host in self.hosts]
         assert set(found) <= {200, 404}
@@ -83,7 +83,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def received(client: MqttClient) -> str:
-    """The text of the next message, which is acknowledged."""
+    """Acknowledge the next message and return its text."""
     packet = client.expect(Publish)
     client.send(PubAck(packet.packet_id))
     return packet.payload.decode()

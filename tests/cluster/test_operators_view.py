@@ -1,4 +1,4 @@
-"""What an operator sees of three hosts: figures of each, health conditions, and metrics."""
+"""What an operator sees of three hosts: the state of each, health conditions, and metrics."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def rows(host: Host) -> dict[str, Any]:
-    """What a host says of all hosts, by name."""
+    """Return what a host reports about all hosts, by name."""
     return {row["name"]: row for row in host.call("GET", "/cluster").json["data"]}
 
 
 def conditions(host: Host) -> dict[tuple[str, str], str]:
-    """The health conditions of a host: details by part and state."""
+    """Return the health conditions of a host: details by part and state."""
     found = host.call("GET", "/health").json["data"]
     return {(each["part"], each["state"]): each["detail"] for each in found}
 
 
 def await_condition(host: Host, part: str, state: str) -> str:
-    """Wait for a condition; returns its detail."""
+    """Wait for a condition; return its detail."""
     until(lambda: (part, state) in conditions(host), f"{part} has {state} on {host.name}")
     return conditions(host).get((part, state), "")
 
@@ -89,14 +89,14 @@ def await_well(site: Site, but: str = "") -> None:
 
 
 def await_facts(site: Site, host: Host) -> None:
-    """Wait until a host has heard everything of all others."""
+    """Wait until a host has all facts about all others."""
     until(lambda: sum(r.get("streamsLed", 0) for r in rows(host).values()) == STREAMS, "all led")
     until(lambda: all("clockAheadS" in row for row in rows(host).values()), "clocks are known")
     until(lambda: rows(host)[site.owner.name]["running"] == 1, "the project runs there")
 
 
 def check_facts(site: Site, host: Host) -> None:
-    """Look at what a host says of all of them."""
+    """Check what a host reports about all hosts."""
     for name, row in rows(host).items():
         assert row["version"], row
         assert row["streamsHeld"] == STREAMS, row
@@ -116,7 +116,7 @@ def check_facts(site: Site, host: Host) -> None:
 
 
 def await_silence(host: Host, other: str, seconds: float) -> None:
-    """Wait until a host has measured that another one was silent for so long."""
+    """Wait until a host has measured that another host was silent for this long."""
     until(
         lambda: one(host, "host_silence_seconds", host=other) > seconds, "the silence is measured"
     )

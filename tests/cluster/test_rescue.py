@@ -1,4 +1,4 @@
-"""A single node is made of the last host of a cluster, whose other hosts are lost for good."""
+"""The last host of a cluster, whose other hosts are permanently lost, becomes a single node."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_streams_of_an_unknown_form_are_left_alone(lost: Lost, tmp_path: Path) -
 
 
 def with_index(data: Path) -> None:
-    """Let the engine write the index of its streams, which it does each two minutes too."""
+    """Make the engine write the index of its streams, which it otherwise does every two minutes."""
     streams, copy = data / "cluster" / "engine" / "streams", data.with_name("copy")
     shutil.copytree(streams, copy / "streams")
     engine_files.make_single(copy / "streams")
@@ -161,12 +161,13 @@ def without_index(data: Path) -> None:
 
 
 def damaged(data: Path, pattern: str, place: float | re.Pattern[bytes] = 0.5) -> None:
-    """Change a byte of the largest of some files of the engine.
+    """Change a byte of the largest of some files of the replication engine.
 
     Args:
         data: the data folder of a host.
-        pattern: of the files.
-        place: a part of the file's length, or what the last changed record begins with.
+        pattern: the names of the files.
+        place: a fraction of the file's length, or the bytes with which the last changed record
+            begins.
     """
     files = (data / "cluster" / "engine").rglob(pattern)
     largest = max(files, key=lambda path: path.stat().st_size)

@@ -36,7 +36,7 @@ class Site:
         assert host.send(PROJECT, message(self.publisher)).status == 201
 
     def count(self, host: Host) -> int:
-        """How many events the project has counted, asked at any host."""
+        """Return how many events the project has counted, according to any host."""
         return host.count(PROJECT, self.applet)
 
 

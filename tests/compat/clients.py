@@ -1,4 +1,4 @@
-"""A node for the clients of every generation, and their requests byte by byte."""
+"""A node for the clients of every generation, and the exact bytes of their requests."""
 
 from __future__ import annotations
 
@@ -41,15 +41,16 @@ class World:
 
     @property
     def last(self) -> bytes:
-        """The payload that `echo` was last called with."""
+        """Return the payload of the last call of `echo`."""
         return self.node.kv(PROJECT, self.applet_id, b"last")
 
     def count(self) -> int:
-        """How many events `start` has counted."""
+        """Return how many events `start` has counted."""
         return self.node.count(PROJECT, self.applet_id)
 
     def access_key(self, name: str, permission: str = "READ_WRITE", token: str = "") -> str:
-        """A new access key for sending events, of the administrator unless `token` says whose."""
+        """Make an access key for sending events, for the account of `token`, or else the
+        administrator."""
         body = {"name": name, "privileges": [{"name": "Event", "perm": permission}]}
         answer = self.node.call("POST", "/account_access_key", body, token=token or None)
         assert answer.status == 201, answer
@@ -66,7 +67,7 @@ class World:
         port: int | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """POST raw bytes as the later clients do; an empty token sends none."""
+        """POST raw bytes like the later clients; without a token if it is empty."""
         path = f"/event/{channel}" + (f"?{query}" if query else "")
         token = self.token if token is None else token
         return self.node.call("POST", path, body, token=token, port=port, headers=headers)
@@ -81,7 +82,7 @@ class World:
 def protobuf(
     token: str, payload: bytes, event_type: str = "DEFAULT", pub_id: str = "", event_id: str = ""
 ) -> bytes:
-    """A message as ESP32 firmware sends it."""
+    """Return a message in the form of ESP32 firmware."""
     event = Event(payload=payload)
     event.header.event_type, event.header.event_id = event_type, event_id
     event.header.pub_id, event.header.token = pub_id, token

@@ -18,12 +18,12 @@ def md5(content: bytes) -> str:
 
 
 def module(number: int) -> bytes:
-    """A small module unlike any other number's."""
+    """Return a small module that differs for each number."""
     return wasm(PLAIN_WAT.replace("i32.const 1)", f"i32.const {number})"))
 
 
 def form(**parts: bytes) -> tuple[bytes, dict[str, str]]:
-    """A multipart body of named parts, `file` as a file."""
+    """Return a multipart body of named parts, with `file` as a file."""
     body = b""
     for name, content in parts.items():
         filename = b'; filename="f.wasm"' if name == "file" else b""

@@ -1,7 +1,7 @@
-"""Each client of the interface: its literal request, and the answer that it needs.
+"""Each client of the interface: its exact request, and the answer that it needs.
 
-The heads are those recorded from the real clients (interface document, 8) where they could
-be run, and built from their sources where not; real clients are run as processes below.
+The request heads were recorded from the real clients (interface document, 8) if those could be run,
+and otherwise built from their sources; real clients are run as processes below.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_mosquitto_publishes_the_documented_message_byte_by_byte(world: World) -
 
 
 def sent_raw(answer: Any, world: World, channel: str = PROJECT) -> None:
-    """What Android's model of the reply asks for is there."""
+    """Check that the reply has all fields of Android's model."""
     assert answer.status == 201
     reply = answer.json
     assert (reply["channel"], reply["publisherID"]) == (channel, world.publisher["publisherID"])
@@ -214,7 +214,7 @@ def test_the_form_of_studio_with_its_alias_of_the_path(world: World) -> None:
 
 
 def test_the_early_variant_of_the_python_client(world: World) -> None:
-    """It also says `device_id`, which means nothing."""
+    """The client also sends `device_id`, which has no meaning."""
     answer = world.send(
         f"""POST {ROUTE}?device_id=d&eventType=ECHO&timestamp=1686000000 HTTP/1.1
         Host: 127.0.0.1:8889
@@ -242,7 +242,7 @@ def test_esp32_firmware_over_mqtt(world: World) -> None:
 
 
 def publish(world: World, topic: str, message: bytes) -> None:
-    """Run mosquitto_pub; it takes the message from its standard input."""
+    """Run mosquitto_pub, which reads the message from its standard input."""
     program, port = require_tool("mosquitto_pub"), str(world.node.mqtt_port)
     done = subprocess.run(
         [program, "-h", "127.0.0.1", "-p", port, "-t", topic, "-s"],
@@ -255,7 +255,7 @@ def publish(world: World, topic: str, message: bytes) -> None:
 
 
 def curl(*arguments: str) -> tuple[int, Any]:
-    """Run curl; the status and the JSON it printed."""
+    """Run curl; return the status and the JSON that it printed."""
     done = subprocess.run(
         [require_tool("curl"), "-sS", "-w", "\n%{http_code}", *arguments],
         capture_output=True,
@@ -394,7 +394,7 @@ JS = Path(__file__).parent / "js"
 
 
 def javascript(url: str, key: str) -> list[Any]:
-    """Run the real client; what each of its calls got."""
+    """Run the real client; return the result of each of its calls."""
     npm_installed(JS)
     done = subprocess.run(
         [require_tool("node"), "publish.js", url, key],

@@ -1,4 +1,4 @@
-"""Strategies for handlers that the module does not export: accepted as by the original, and
+"""Strategies for handlers that the module does not export: accepted like in the original, and
 marked."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ X = f"/strategy/x/{P}"
 
 
 def warnings(reply: Reply) -> list[str]:
-    """The texts of an answer's `Warning` header fields."""
+    """Return the texts of an answer's `Warning` header fields."""
     agent = "299 fieldbrook "
     values = reply.headers.get_all("Warning") or []
     assert all(value.startswith(agent) for value in values)
@@ -26,7 +26,7 @@ def warnings(reply: Reply) -> list[str]:
 
 @pytest.fixture
 def rule(ada: User) -> dict[str, Any]:
-    """A strategy for a handler that the module of its applet lacks."""
+    """Make a strategy for a handler that the applet's module lacks."""
     ada.project(P)
     return {"appletID": ada.applet(P)["appletID"], "eventType": "BURN", "handler": "burn"}
 

@@ -22,7 +22,7 @@ def world(start_module_node: StartNode) -> World:
 
 
 def labelled(world: World, payload: bytes, event_id: str = "ESP32") -> dict[str, Any]:
-    """A message of the ESP32 client: a constant id and a constant time."""
+    """Return a message of the ESP32 client, with a constant id and a constant time."""
     sent = message(world.publisher, payload, "START")
     sent["header"] |= {"event_id": event_id, "pub_time": 1683868814000}
     return sent
@@ -37,7 +37,7 @@ def keyed(world: World, key: str, body: object, query: str = "", **more: str) ->
 
 
 def replayed(answer: Any) -> bool:
-    """Whether an answer says that its results are stored ones."""
+    """Return whether an answer is marked as a stored result."""
     return bool(answer.headers.get("Idempotency-Replayed") == "true")
 
 

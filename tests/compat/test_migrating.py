@@ -1,5 +1,5 @@
-"""The page for users of W3bstream says what is true: each row of its tables, and each statement
-of its text that can be tried, has a test, here or in the file that `migrating.txt` names."""
+"""The page for users of W3bstream is right: each row of its tables, and each testable statement of
+its text, has a test, here or in the file that `migrating.txt` names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMIT_BYTES = 1 << 20
 
 
 def first_cells(page: str) -> set[str]:
-    """The first cells of all rows of the tables of a page."""
+    """Return the first cells of all rows of the tables of a page."""
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
     rows = [row for table in tables for row in table.splitlines()[2:]]
     return {row.split("|")[1].strip() for row in rows}

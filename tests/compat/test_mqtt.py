@@ -37,7 +37,7 @@ def world(
         made = World(start_module_node, "--mqtt-broker", f"127.0.0.1:{broker.port}")
         made.node.mqtt_port = broker.port
         until(lambda: "connected to the broker" in made.node.log, "the node is connected")
-        # Its subscriptions follow the registry within a moment.
+        # The broker client subscribes a moment after a change of the registry.
         until(lambda: _arrives(made), "the project's topics are subscribed to")
         yield made
         made.node.stop()
@@ -71,7 +71,7 @@ class Listener:
         self._device.close()
 
     def told(self) -> Any:
-        """The next acknowledgement."""
+        """Return the next acknowledgement."""
         kind, body = self._device.read()
         assert kind == 0x30
         size = int.from_bytes(body[:2], "big")

@@ -34,7 +34,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Open]:
-    """Opens pages of a node; the test fails when anything went wrong in one of them."""
+    """Opens pages of a node; the test fails if an error occurred in one of them."""
     opened: list[Visit] = []
 
     def start(node: RunningNode, path: str = "/", **options: Any) -> Visit:
@@ -55,7 +55,7 @@ def axe() -> str:
 
 
 def session_of(node: RunningNode, username: str = "admin", role: str = "ADMIN") -> str:
-    """What a page keeps of a login, as JSON."""
+    """Return what a page stores about a login, as JSON."""
     life = datetime.timedelta(hours=1)
     expires = datetime.datetime.now(datetime.UTC) + life
     (account,) = node.call("GET", f"/account?username={username}").json["data"]
@@ -73,7 +73,7 @@ def session_of(node: RunningNode, username: str = "admin", role: str = "ADMIN") 
 
 @pytest.fixture
 def signed_in(browser: Any) -> Iterator[Open]:
-    """Opens pages as the node's administrator, without the form."""
+    """Opens pages signed in as the node's administrator, without the form."""
     opened: list[Visit] = []
 
     def start(node: RunningNode, path: str = "/", **options: Any) -> Visit:

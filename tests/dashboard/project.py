@@ -1,4 +1,4 @@
-"""A project with an applet and publishers, for the pages that show what becomes of events."""
+"""A project with an applet and publishers, for the pages that show the processing of events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBERS = itertools.count(1)
 
 
 class Project:
-    """A project whose handler `start` does what the first byte of a payload says."""
+    """A project whose handler `start` does what the first byte of the payload selects."""
 
     def __init__(self, node: RunningNode, publishers: Iterable[str] = ("sensor-1",)) -> None:
         self.node = node
@@ -41,5 +41,5 @@ class Project:
 
     @property
     def path(self) -> str:
-        """The address of its pages."""
+        """The path of the project's pages."""
         return f"/projects/{self.name}"

@@ -1,5 +1,5 @@
 """Every page, light and dark, wide and narrow, and in the colours of the system: no finding of axe,
-no sideways scrolling, and controls that can be hit and told apart."""
+no horizontal scrolling, and controls that are large enough and distinguishable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ LOADED = "() => document.querySelector('#main h1') && !document.querySelector('.
 
 
 def zoomed(page: Any, width: int) -> list[str]:
-    """What sticks out of the window, or cannot be scrolled to, when a page is enlarged."""
+    """Return the elements that overflow the window, or cannot be scrolled to, when a page is
+    enlarged."""
     narrow, low = ZOOMED[width], 450
     page.set_viewport_size({"width": narrow, "height": low})
     page.evaluate(_DRAWN)

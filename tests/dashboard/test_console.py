@@ -1,4 +1,4 @@
-"""The console of a project: events are sent, tried without effect, and shown with what they did."""
+"""The console of a project: events are sent, run without effects, and shown with their effects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def counted(node: RunningNode, project: str, applet: Any) -> str:
-    """The count that the example keeps."""
+    """Return the count that the example stores."""
     return node.kv(project, applet["appletID"], b"count").decode()
 
 

@@ -1,4 +1,4 @@
-"""The flow of a project: what is joined to what, what fails, what nobody handles."""
+"""The flow page of a project: connections, failures, and events without a handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page of hosts, on three real ones, and a node that is alone and has no such page."""
+"""The page of hosts, in a cluster of three real hosts; a node without a cluster has no such
+page."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def cells(page: Any, host: str) -> list[str]:
-    """What the page says of a host."""
+    """Return the cells of a host on the page."""
     row = page.get_by_role("region", name="Hosts").get_by_role("row").filter(has_text=host)
     return [str(text) for text in row.get_by_role("cell").all_inner_texts()]
 

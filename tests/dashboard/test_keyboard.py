@@ -1,4 +1,4 @@
-"""Everything can be done with the keyboard, and shows where it is."""
+"""Everything can be done with the keyboard, and the focus is visible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABS = (
     *("transactions", "console", "settings"),
 )
 NODE = ("health", "chains", "accounts", "keys", "audit", "refused", "settings", "log")
-MORE = 12  # steps more than there are stops: pages change meanwhile
+MORE = 12  # more steps than stops, because pages change meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def open_page(page: Any, path: str) -> None:
 
 
 def walk(page: Any, root: str = "#main", more: int = MORE) -> list[str]:
-    """Go through all stops of a part of the page with Tab; returns what is wrong."""
+    """Go through all stops of a part of the page with Tab; return the defects."""
     page.evaluate("keyboard.begin()")
     for _ in range(page.evaluate("(root) => keyboard.count(root)", root) + more):
         page.keyboard.press("Tab")
@@ -132,7 +132,7 @@ def test_dialogs_keep_the_focus_until_escape_gives_it_back(page: Any, project: P
 
 
 def focus(page: Any, role: str, name: str, limit: int = 80) -> None:
-    """Press Tab until the focus is where it should be."""
+    """Press Tab until an element has the focus."""
     wanted = page.get_by_role(role, name=name, exact=True)
     for _ in range(limit):
         if wanted.evaluate_all("([first]) => first && first === document.activeElement"):

@@ -1,4 +1,4 @@
-"""Requests of a page that fail: the page says so, tries again by itself, and offers to."""
+"""Failed requests of a page: the page shows them, retries by itself, and has a button to retry."""
 
 from __future__ import annotations
 

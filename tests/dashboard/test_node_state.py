@@ -1,4 +1,4 @@
-"""What the page says when the node hangs, is upgraded, or has a full disk."""
+"""What the page shows when the node hangs, is upgraded, or has a full disk."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ REBOUND = "rebound.example"
 def browser() -> Iterator[Any]:
     """A browser in which a name leads to this machine, as after a change of its DNS records.
 
-    Without what newer versions of Chromium do against that: others have nothing like it.
+    The protection of newer versions of Chromium is off, because other browsers have none.
     """
     rule = f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"
     with chromium(rule, "--disable-features=LocalNetworkAccessChecks") as launched:

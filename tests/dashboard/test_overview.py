@@ -1,4 +1,4 @@
-"""The overview: what a node does now, and what it did."""
+"""The overview page: the node's current and past activity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def figure(page: Any, label: str) -> str:
-    """What a tile says."""
+    """Return the text of a tile."""
     tile = page.locator(".tile").filter(has=page.get_by_text(label, exact=True))
     return str(tile.locator(".value").inner_text())
 

@@ -1,4 +1,4 @@
-"""What the page's policy keeps out, in a browser."""
+"""What the page's content security policy blocks, in a browser."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PAGES = ("/", "/setup", "/signin", "/projects", "/projects/room/events?failed=1"
 def ask(
     node: RunningNode, path: str, method: str = "GET", port: int | None = None, **headers: str
 ) -> Answer:
-    """One request to the dashboard port, its path sent as it stands."""
+    """Send one request to the dashboard port, with its path unchanged."""
     connection = node.connection(port or node.dashboard_port)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
@@ -31,7 +31,7 @@ def ask(
 
 
 def prefix_of(page: Answer) -> str:
-    """The address below which the files of a page lie."""
+    """Return the path prefix of a page's files."""
     match = re.search(rb'"(/ui/[0-9a-f]{12}/)app\.js"', page.body)
     assert match is not None, page
     return match[1].decode()

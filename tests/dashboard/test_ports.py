@@ -1,4 +1,4 @@
-"""What port 3000 makes of http and https, of names that are not the node's, and of other ports."""
+"""How port 3000 handles http and https, names that are not the node's, and other ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ AUTHORITY = Path("secrets", "localhost-ca.pem")
 
 @pytest.fixture(scope="module")
 def redirecting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsNode]:
-    """A node with a certificate whose dashboard is as it would be beyond the loopback."""
+    """A node with a certificate, whose dashboard behaves like on an address other than the
+    loopback."""
     running = TlsNode(tmp_path_factory.mktemp("redirecting"), "--dashboard-plain", "redirect")
     yield running
     running.stop()
@@ -36,7 +37,7 @@ def ask(
     ca: Path | None = None,
     headers: dict[str, str] | None = None,
 ) -> Answer:
-    """One request, over TLS if an authority is given; its path sent as it stands."""
+    """Send one request with its path unchanged, over TLS if an authority is given."""
     connection = http.client.HTTPConnection(name, port, timeout=LIMIT_S)
     if ca is not None:
         context = ssl.create_default_context(cafile=ca)
@@ -55,7 +56,7 @@ def ask(
 
 
 def exchange(port: int, sent: bytes) -> bytes:
-    """All that a plain connection answers to these bytes."""
+    """Return the complete answer to these bytes on a plain connection."""
     with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)

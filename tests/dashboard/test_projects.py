@@ -1,4 +1,4 @@
-"""The list of projects: what fails where, and who owns what."""
+"""The list of projects, with failures and owners."""
 
 from __future__ import annotations
 

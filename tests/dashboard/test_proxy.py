@@ -58,12 +58,12 @@ class Forward(BaseHTTPRequestHandler):
     do_PUT = do_GET  # noqa: N815 - the name that the base class calls
 
     def log_message(self, *_: object) -> None:
-        """Requests are not of interest."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def proxies(node: RunningNode) -> Iterator[list[Proxy]]:
-    """One without a path, and one with."""
+    """A proxy without a path, and one with a path."""
     both = [Proxy(node.dashboard_port, path) for path in ("", "/fb")]
     yield both
     for each in both:

@@ -1,5 +1,5 @@
 """What assistive programs get: dialogs and sign-in without findings of axe, names and levels in the
-accessibility tree, and changes that are announced, or not."""
+accessibility tree, and announced changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def project(node: RunningNode) -> Project:
 
 
 def findings(page: Any) -> list[str]:
-    """What axe finds in both themes, which differ in their colours alone."""
+    """Return the findings of axe in both themes, which differ only in their colours."""
     found = []
     for scheme, rules in THEMES.items():
         page.emulate_media(color_scheme=scheme)
@@ -101,7 +101,7 @@ def test_signing_in_has_no_findings(
 
 
 def tree(visit: Visit) -> list[dict[str, Any]]:
-    """What assistive programs see of a page, from its top on: role, name and properties."""
+    """Return what assistive programs see of a page, from its top on: role, name and properties."""
     session = visit.context.new_cdp_session(visit.page)
     nodes = {one["nodeId"]: one for one in session.send("Accessibility.getFullAXTree")["nodes"]}
     session.detach()
@@ -119,7 +119,7 @@ def tree(visit: Visit) -> list[dict[str, Any]]:
 
 
 def problems_of(nodes: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with a page: names that lack, headings and landmarks that are not clear."""
+    """Return the defects of a page: missing names, unclear headings and landmarks."""
     found = [f"{one['role']} without a name" for one in nodes if is_nameless(one)]
     levels = [int(one["level"]) for one in nodes if one["role"] == "heading"]
     if levels.count(1) != 1:

@@ -1,4 +1,4 @@
-"""Search by Ctrl K: what the node finds, and where it leads."""
+"""Search with Ctrl+K: the results, and the pages to which they lead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The live list of events: it follows, stands still for readers, adds up, and survives the node."""
+"""The live list of events: it follows, pauses for readers, has right totals, and survives a restart
+of the node."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ TABLE = "Events, the newest first"
 
 
 def counts(seen: Visit) -> list[int]:
-    """The numbers beside the list: per second, all, left out, failed."""
+    """Return the numbers next to the list: per second, all, left out, failed."""
     text = seen.page.locator("output.counts").inner_text()
     return [int(float(number.replace(",", ""))) for number in re.findall(r"[\d,.]+", text)]
 

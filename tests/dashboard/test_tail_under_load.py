@@ -1,4 +1,4 @@
-"""The live list beside thousands of events a second: it stays smooth and small.
+"""The live list during thousands of events per second: it stays smooth and small.
 
 Browser, node, load and other tests share the cores here, so the processor time of frames is looked
 at; `python -m benchmarks dashboard` measures how long they take.

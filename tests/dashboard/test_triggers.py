@@ -1,4 +1,4 @@
-"""What sends events from inside the node: cron jobs, monitors of chains, contract ABIs."""
+"""Sources of events inside the node: cron jobs, monitors of chains, contract ABIs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The commands of a documentation page, run in order against a node, as a reader types them.
 
-A fenced block of the language `sh` is run. Comments in the page, which a reader does not see,
-say more:
+A fenced block of the language `sh` is run. Comments in the page, which are invisible for a reader,
+control more:
 
 * `<!-- not run: REASON -->` before a block: it cannot be run on a test machine.
 * `<!-- node -->` before a block: it starts the node. The test starts one with the same options.
@@ -57,7 +57,7 @@ fieldbrook publisher add room sensor-1""",
 
 
 class Step(NamedTuple):
-    """One thing that a page has done or looked at."""
+    """A step of a page: commands to run, or output to check."""
 
     kind: str
     """run, node, fails, file, prints or `not run`."""
@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What a page asks for."""
+    """The steps and the requirements of a page."""
 
     steps: list[Step]
     needs: list[str]
@@ -237,15 +237,15 @@ class Ran(NamedTuple):
 
     @property
     def output(self) -> str:
-        """What all its commands printed."""
+        """The output of all its commands."""
         return "\n".join(output for _, output in self.parts)
 
 
 def run_page(path: Path, folder: Path) -> list[Ran]:
-    """Run the steps of a page; returns those that ran.
+    """Run the steps of a page; return those that ran.
 
     Raises:
-        AssertionError: a command failed, or printed something else than the page says.
+        AssertionError: a command failed, or its output differs from the page.
     """
     script, ran, output = parse(path.read_text("utf-8")), [], ""
     name = path.relative_to(ROOT)

@@ -1,8 +1,8 @@
 """Pictures of a terminal, drawn from what the commands of a page print.
 
-`python -m tests.docs.terminal` runs every page that has pictures and writes them. What differs
-from run to run (ids, times, tokens, ports) is replaced, so that the same output gives the same
-picture; a test compares them.
+`python -m tests.docs.terminal` runs every page that has pictures and writes the pictures. Values
+that differ between runs (ids, times, tokens, ports) are replaced, so that the same output gives the
+same picture; a test compares the pictures.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def draw(ran: list[Ran]) -> dict[str, str]:
 
 
 def steady(output: str, ids: dict[str, str]) -> str:
-    """Replace what differs from run to run; `ids` maps the ids that were met to others."""
+    """Replace the values that differ between runs; `ids` maps known ids to their replacements."""
 
     def numbered(match: re.Match[str]) -> str:
         return ids.setdefault(match[0], f"2443371{len(ids) + 1:08}")

@@ -1,4 +1,4 @@
-"""The site in a browser: no request leaves the node, nothing is blocked, pages fit the screen."""
+"""The site in a browser: no request to other hosts, nothing is blocked, pages fit the screen."""
 
 from __future__ import annotations
 

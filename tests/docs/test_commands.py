@@ -63,7 +63,7 @@ def test_a_command_that_is_not_run_has_a_reason(path: Path, step: Step) -> None:
 
 
 def unknown_words(line: str) -> list[str]:
-    """The commands and options of a `fieldbrook` command that there are not."""
+    """Return the commands and options of a `fieldbrook` command line that do not exist."""
     words = shlex.split(line, comments=True)
     command: click.Command = cli.cli
     unknown = []

@@ -1,4 +1,4 @@
-"""The site as a node serves it, over http and https, and what a browser makes of it."""
+"""The site as a node serves it, over http and https, and in a browser."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ask(
     port: int | None = None,
     headers: dict[str, str] | None = None,
 ) -> Answer:
-    """One request to the dashboard port, its path sent as it stands."""
+    """Send one request to the dashboard port, with its path unchanged."""
     connection = node.connection(port or node.dashboard_port)
     try:
         sent = headers or {}

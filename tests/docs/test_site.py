@@ -1,4 +1,4 @@
-"""The built site: every link leads somewhere, and reading it needs no network."""
+"""The built site: every link has a target, and reading it needs no network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pages(site: Path) -> dict[Path, Page]:
 
 
 def target_of(site: Path, page: Path, link: str) -> tuple[Path, str]:
-    """The file and the anchor that a link of a page leads to."""
+    """Return the file and the anchor to which a link of a page leads."""
     path, _, anchor = link.partition("#")
     if path.startswith("/docs/"):
         path = os.path.relpath(site / path.removeprefix("/docs/"), page.parent)

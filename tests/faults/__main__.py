@@ -13,7 +13,8 @@ from tests.faults.ledger import table_of
 
 
 def main(words: list[str]) -> int:
-    """Returns 0 when nothing was lost, doubled against the promise, or left unhealed."""
+    """Return 0 if nothing was lost or wrongly doubled, and the node has recovered from all
+    faults."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=150, help="how many things to break")
     parser.add_argument("--seed", type=int, default=1, help="of the choice and the moments")
@@ -76,6 +77,6 @@ def _at(ordered: list[float], part: float) -> str:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+    for number in (signal.SIGINT, signal.SIGTERM):  # so that all processes are stopped
         signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

@@ -30,6 +30,6 @@ _TEXT = """
 
 
 def counter(version: int, value_size: int = 8) -> bytes:
-    """The module; two versions differ in a text that nothing reads. `value_size` is that of
-    each stored value, 8 to 65,536 bytes: large ones fill a store quickly."""
+    """Return the module; two versions differ in an unused text. `value_size` is the size of each
+    stored value, 8 to 65,536 bytes: large ones fill a store quickly."""
     return (_TEXT % (version, value_size)).encode()

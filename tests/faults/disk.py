@@ -1,9 +1,9 @@
 """A model of a disk: what it may hold after a power cut, given a record of every write.
 
-The record is made by `writelog.c`. What was synced before the cut is there. Of what was written
-to a file since its last sync, each piece (a page, or a sector of 512 bytes) is as any of the
-writes to it left it, or as it was synced. A name that was given, changed or taken away is as it
-was before or after, unless its folder was synced since: POSIX promises no more, some file
+The record is made by `writelog.c`. Data that were synced before the cut are on the disk. Each piece
+(a page, or a sector of 512 bytes) that was written after the last sync of its file has the content
+of any of these writes, or the synced content. A name that was created, changed or removed is in the
+old or the new state, unless its folder was synced afterwards: POSIX promises no more, but some file
 systems do.
 """
 
@@ -25,13 +25,14 @@ _PASSING = frozenset({"run"})  # of a running node
 
 
 class Kind(IntEnum):
-    """What was done; the numbers are those of `writelog.c`."""
+    """The kinds of calls; the numbers are those of `writelog.c`."""
 
     CREATE, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, LINK, MKDIR, RMDIR, UNSEEN = range(1, 11)
 
 
 class Record(NamedTuple):
-    """One call. `began` is of a sync: what has a lower number is on the disk after it."""
+    """One call. `began` is set for a sync: after it, all records with a lower number are on the
+    disk."""
 
     number: int
     kind: Kind
@@ -45,7 +46,8 @@ class Record(NamedTuple):
 
 
 def read(folder: Path) -> list[Record]:
-    """The records of all processes, in their order. One that a kill cut short is left out."""
+    """Read the records of all processes, in their order, without records that a kill has cut
+    off."""
     found: list[Record] = []
     for path in folder.iterdir():
         if path.name.isdecimal() and path.stat().st_size:
@@ -73,8 +75,9 @@ def _parse(content: memoryview) -> Iterator[Record]:
 
 
 class Cut(NamedTuple):
-    """How the disk chose. `piece` is in bytes; `unsynced` the chance of what was not synced to
-    be there; with `journal` names changed in their order, as a journal keeps it."""
+    """The choices of the disk. `piece` is in bytes; `unsynced` is the probability that data without
+    a sync are on the disk; with `journal`, names change in their order, as on a journaling file
+    system."""
 
     piece: int
     unsynced: float
@@ -82,7 +85,7 @@ class Cut(NamedTuple):
 
 
 def any_cut(chance: random.Random) -> Cut:
-    """A way to choose: everything that was not synced, nothing of it, or some."""
+    """Choose a cut: all data without a sync are on the disk, none of them, or some."""
     share = chance.choice((0.0, 1.0, 0.5, 0.5, 0.9, 0.1))
     return Cut(chance.choice((PAGE, SECTOR)), share, chance.random() < 0.5)
 
@@ -93,7 +96,7 @@ class _File:
     pending: list[Record] = field(default_factory=list)
 
     def sync(self, began: int) -> None:
-        """What has a lower number is on the disk."""
+        """Record that all writes with a lower number are on the disk."""
         count = sum(1 for _ in itertools.takewhile(lambda r: r.number < began, self.pending))
         for record in self.pending[:count]:
             if record.kind is Kind.TRUNCATE:
@@ -103,7 +106,7 @@ class _File:
         del self.pending[:count]
 
     def content(self, chance: random.Random, cut: Cut) -> bytearray:
-        """What the disk has."""
+        """Return the content on the disk."""
         found = bytearray(self.synced)
         kept = self.pending[: self._end(chance, cut)]
         versions = _versions(kept, chance, cut)
@@ -121,7 +124,8 @@ class _File:
         return found
 
     def _end(self, chance: random.Random, cut: Cut) -> int:
-        """A size that was cut down is so or not; what came after it, only if it is."""
+        """Return the size on the disk: a truncation has happened or not, and later writes only if
+        it has."""
         for number, record in enumerate(self.pending):
             later = self.pending[number:]
             unsure = record.kind is Kind.TRUNCATE and not any(each.synced for each in later)
@@ -131,7 +135,7 @@ class _File:
 
 
 def _versions(records: Sequence[Record], chance: random.Random, cut: Cut) -> dict[int, int]:
-    """For each piece the number of the last write to it that is on the disk; -1 for none."""
+    """Return for each piece the number of the last write on the disk; -1 for none."""
     writes: dict[int, list[int]] = {}
     least: dict[int, int] = {}
     for number, record in enumerate(records):
@@ -150,7 +154,7 @@ def _versions(records: Sequence[Record], chance: random.Random, cut: Cut) -> dic
 
 
 def _pieces(record: Record, size: int) -> Iterator[tuple[int, int, int]]:
-    """Each piece that a write touches, and the part of the write in it."""
+    """Yield each piece that a write touches, and the part of the write in it."""
     start, end = record.offset, record.offset + len(record.data)
     while start < end:
         stop = min(end, (start // size + 1) * size)
@@ -173,7 +177,7 @@ def _put(content: bytearray, at: int, data: memoryview) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Folder:
-    """`names` as the system sees them, `synced` as the disk surely has them."""
+    """A folder: `names` are in the system's view, `synced` are certainly on the disk."""
 
     names: dict[str, _Node] = field(default_factory=dict)
     synced: dict[str, _Node] = field(default_factory=dict)
@@ -183,7 +187,7 @@ _Node = _File | _Folder
 
 
 class _Change(NamedTuple):
-    """Names that get another meaning, or none, all at once."""
+    """Names that are changed or removed, all at once."""
 
     number: int
     names: tuple[tuple[_Folder, str, _Node | None], ...]
@@ -197,7 +201,7 @@ class _Change(NamedTuple):
 
 
 class UnseenWriteError(Exception):
-    """The record is not whole: something was written in a way that is not followed."""
+    """The record is incomplete: something was written in a way that is not recorded."""
 
 
 class Disk:
@@ -217,7 +221,7 @@ class Disk:
         self._next = 0
 
     def advance(self, number: int) -> None:
-        """Go on to just before the record of this number."""
+        """Apply all records before this number."""
         while self._next < len(self._records) and self._records[self._next].number < number:
             record = self._records[self._next]
             self._next += 1
@@ -225,7 +229,7 @@ class Disk:
                 self._do(record)
 
     def write_to(self, target: Path, chance: random.Random, cut: Cut) -> None:
-        """Make a folder as the disk may have it after a cut at this place."""
+        """Write a folder in a state in which the disk may be after a cut at this place."""
         names: dict[int, dict[str, _Node]] = {}
 
         def names_of(folder: _Folder) -> dict[str, _Node]:
@@ -282,7 +286,7 @@ class Disk:
             return
         known = self._find(record.path)
         if known is not None and known is self._nodes.get(record.inode):
-            return  # two processes that found none told of it
+            return  # two processes found no file, and both have recorded the creation
         node = _File() if record.kind is Kind.CREATE else _Folder()
         self._nodes[record.inode] = node
         self._change(record, (record.path, node))

@@ -1,4 +1,4 @@
-"""What a good device and an administrator notice of a stranger's flood over HTTP.
+"""Measures what a good device and an administrator notice of a stranger's flood over HTTP.
 
     python -m tests.faults.floods [--seconds N] [--connections N] [KIND ...]
 
@@ -33,7 +33,7 @@ _STARTS = b"HTTP/1.1 "
 
 
 class Flood(NamedTuple):
-    """What one process sends."""
+    """The requests of one process."""
 
     port: int
     request: bytes
@@ -44,7 +44,7 @@ class Flood(NamedTuple):
 
 
 def run(flood: Flood) -> int:
-    """Send a flood; returns the number of answers."""
+    """Send a flood; return the number of answers."""
     return asyncio.run(_run(flood))
 
 
@@ -76,7 +76,7 @@ async def _send(flood: Flood, ends_at: float) -> int:
 
 
 def requests(node: RunningNode) -> dict[str, bytes]:
-    """The requests by their kinds; `accepted` is the one that is for comparison."""
+    """Return the requests by their kinds; `accepted` is for comparison."""
     publisher = node.add_publisher("other", "stranger")
     event = json.dumps(message(publisher, b"x" * 40))
     wrong = message(publisher, b"x" * 40)
@@ -104,7 +104,7 @@ def requests(node: RunningNode) -> dict[str, bytes]:
 
 
 class Times:
-    """Calls one function after the other in a thread, and notes how long each took."""
+    """Calls functions one after the other in a thread, and records how long each took."""
 
     def __init__(self, call: Callable[[], Any], until: float) -> None:
         self.took_ms = list[float]()
@@ -119,7 +119,7 @@ class Times:
             time.sleep(0.02)
 
     def columns(self) -> str:
-        """The half, nine tenths, and the longest, in milliseconds."""
+        """Return median, 90th percentile and maximum, in milliseconds."""
         self._thread.join()
         took = sorted(self.took_ms)
         return " | ".join(f"{took[int((len(took) - 1) * at)]:.0f}" for at in (0.5, 0.9, 1))

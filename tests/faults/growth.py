@@ -10,17 +10,17 @@ from pathlib import Path
 
 from tests.support.nodes import part_of
 
-WARM_UP = 0.2  # this share of a run says nothing: caches fill, allocators find their size
+WARM_UP = 0.2  # this share of a run is ignored: caches and allocators grow to their size
 FLAT_MIB_PER_HOUR = 4.0
-FLAT_MIB = 2.0  # less than this is no growth, however short the run
+FLAT_MIB = 2.0  # less than this does not count as growth, even in a short run
 FLAT_FILES = 3.0
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one process holds. `own_mib` is memory that is not a file's; of pages that
-    processes share each has its part, as in `pss_mib`."""
+    """The memory and the files of one process. `own_mib` is memory that belongs to no file; pages
+    that processes share count in parts, as in `pss_mib`."""
 
     pid: int
     part: str
@@ -33,8 +33,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A node at one moment, `at_s` seconds after the load began. `latency_ms` is p50, p99 and
-    the longest of each kind of event since the sample before, from when it was due."""
+    """A node at one moment, `at_s` seconds after the load began. `latency_ms` is p50, p99 and the
+    maximum of each kind of event since the previous sample, measured from the time at which an
+    event was due."""
 
     at_s: float
     processes: tuple[Held, ...]
@@ -46,7 +47,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """How one thing of one process went after the warm-up: the line through its samples."""
+    """The development of one value of one process after the warm-up: the line through its
+    samples."""
 
     part: str
     what: str
@@ -61,7 +63,7 @@ class Trend:
 
 
 def held_by(pids: Iterable[int]) -> tuple[Held, ...]:
-    """What processes hold now; those that have just ended are left out."""
+    """Return the resources of processes; those that have just ended are left out."""
     found = []
     for pid in pids:
         with suppress(OSError):
@@ -79,7 +81,7 @@ def held_by(pids: Iterable[int]) -> tuple[Held, ...]:
 
 
 def allocated_mib(folder: Path) -> float:
-    """What the files below a folder take of the disk."""
+    """Return the disk space of all files below a folder."""
     blocks = 0
     for path in folder.rglob("*"):
         with suppress(OSError):
@@ -88,8 +90,8 @@ def allocated_mib(folder: Path) -> float:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The median of the slopes between any two points (Theil and Sen), which single outliers
-    do not move; 0 for less than two."""
+    """Return the median of the slopes between any two points (Theil-Sen), which single outliers do
+    not affect; 0 for fewer than two points."""
     slopes = [
         (later - sooner) / (then - at)
         for number, (at, sooner) in enumerate(points)
@@ -100,8 +102,8 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def trends(samples: Sequence[Sample]) -> tuple[list[Trend], list[str]]:
-    """How memory, files and threads of every process went after the warm-up, and what is wrong
-    with that, processes that ended or came meanwhile included."""
+    """Return the trends of memory, files and threads of every process after the warm-up, and the
+    problems, including processes that ended or started meanwhile."""
     warm = _warm(samples)
     if len(warm) < 2:
         return [], ["there are too few samples to say anything"]

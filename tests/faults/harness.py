@@ -57,7 +57,7 @@ _MQTT_PARTS = ("fb-mqtt:0",)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing to break: a verb and which process, if the verb needs one."""
+    """One fault: a verb, and a process if the verb needs one."""
 
     verb: str
     part: str = ""
@@ -68,7 +68,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Held:
-    """What one process held when it was seen first, and at the end."""
+    """The resources of one process when it was first seen, and at the end."""
 
     part: str
     files: tuple[int, int]
@@ -77,7 +77,7 @@ class Held:
 
 @dataclass(slots=True)
 class Report:
-    """What a run found."""
+    """The results of a run."""
 
     verdict: Verdict = field(default_factory=Verdict)
     faults: Counter[str] = field(default_factory=Counter)
@@ -91,7 +91,8 @@ class Report:
         return self.verdict.sound and not self.problems
 
     def gaps_of_kills(self, *, project: bool) -> list[float]:
-        """After kills of a project's worker, or of any other part of the node, ascending."""
+        """Return the gaps after kills of a project's worker, or of any other process, in ascending
+        order."""
         of_project = str(Fault("kill", PROJECT_PART))
         return sorted(
             gap
@@ -103,14 +104,14 @@ class Report:
 
     @property
     def kills(self) -> int:
-        """How many processes were killed, at a random moment or at a point."""
+        """The number of processes that were killed, at a random moment or at a fault point."""
         return sum(n for fault, n in self.faults.items() if fault.startswith(("kill ", "cut ")))
 
 
 def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Fault, float]]:
-    """Each fault with the seconds to wait before it; a seed always gives the same ones.
+    """Yield faults with the seconds to wait before each; a seed always gives the same faults.
 
-    Every kind comes once before any comes twice as often as another.
+    All `kinds` come in a random order, then in another random order, and so on.
     """
     chance = random.Random(seed)
     pack: list[Fault] = []
@@ -122,9 +123,9 @@ def faults(seed: int, count: int, kinds: Sequence[Fault]) -> Iterator[tuple[Faul
 
 
 def every_kind(folder: Path, only: str = "") -> list[Fault]:
-    """For the long form: kills by far the most, of workers also at each point of a commit. A disk
-    is filled only where `folder` lies on a small one of its own. `only`: those whose names match
-    this regular expression."""
+    """Return the faults of the long form: mostly kills, of workers also at each point of a commit.
+    A disk is filled only if `folder` has a small disk of its own. `only`: a regular expression for
+    the names of faults."""
     kills = [Fault("kill", part) for part in KILLED]
     cuts = [Fault("cut", point) for point in CUTS]
     rest = [Fault("kill", "everything"), Fault("deploy"), Fault("revoke"), Fault("idle")]
@@ -136,12 +137,12 @@ def every_kind(folder: Path, only: str = "") -> list[Fault]:
 
 
 def no_progress(_: str) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
 
 
 class Harness:
-    """One node, one project, and devices at it. `folder` must have a short path: the node's
-    sockets lie below it."""
+    """One node, one project, and its devices. `folder` must have a short path, because the node's
+    sockets are below it."""
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class Harness:
         ]
 
     def run(self, plan: Iterator[tuple[Fault, float]]) -> Report:
-        """Break what the plan says, under load; then compare the books."""
+        """Cause the faults of the plan under load; then compare the ledger with the store."""
         for load in self.loads:
             load.start()
         try:
@@ -234,7 +235,7 @@ class Harness:
         return healed - since if mqtt else self.ledger.silence(since)
 
     def _break(self, fault: Fault) -> float:
-        """Returns when it was broken, or when the last hindrance was taken away."""
+        """Cause a fault; return when it has happened, or when its last effect was removed."""
         match fault.verb:
             case "kill" if fault.part == "everything":
                 began = time.monotonic()
@@ -260,7 +261,7 @@ class Harness:
         return time.monotonic()
 
     def _pid(self, part: str) -> int:
-        """Of a running process, which may be starting just now."""
+        """Return the pid of a running process; wait if it is just starting."""
         return int(until(lambda: parts(self.node).get(part), f"{part} runs", HEAL_S))
 
     def _kill(self, part: str) -> float:
@@ -270,10 +271,10 @@ class Harness:
         return began
 
     def _cut(self, point: str) -> float:
-        """Have the next process die that comes to the point; returns when the first one died."""
+        """Make the next process that reaches the point die; return when the first one has died."""
         self._crash_at.arm(point)
         killed = None
-        if point.startswith("recovery."):  # only a start comes there
+        if point.startswith("recovery."):  # only a start reaches it
             killed = self._kill(PROJECT_PART)
         try:
             if point == _RETIRING:
@@ -334,7 +335,7 @@ class Harness:
         return True
 
     def _be_idle(self) -> None:
-        """Nobody sends until the project retires."""
+        """Stop the load until the project retires."""
         try:
             self._rest()
             until(lambda: "project" not in parts(self.node), "the project retires", HEAL_S)
@@ -342,7 +343,7 @@ class Harness:
             self._go_on()
 
     def _fill(self) -> None:
-        """The disk is full for some seconds."""
+        """Fill the disk for some seconds."""
         filler = self._folder / "filler"
         try:
             with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -353,8 +354,8 @@ class Harness:
             filler.unlink()
 
     def _copy(self) -> None:
-        """The files as a power cut at this moment would leave them to a system that had
-        written everything out; a node opened on them must have what was acknowledged."""
+        """Copy the files, like a power cut at this moment if the system had written everything; a
+        node that opens the copy must have all acknowledged events."""
         before = self.ledger.names_acknowledged()
         self._copies += 1
         copy = self._folder / f"c{self._copies}"
@@ -405,7 +406,7 @@ class Harness:
             self._problem(str(error))
         self._look_at_processes()
         self._missing_in(self.node.data, self.ledger.names_acknowledged())
-        time.sleep(1.0)  # one too many would come now
+        time.sleep(1.0)  # an extra one would come now
         counts, parked = self._counts(), self._parked(self.node.data)
         self.report.verdict = self.ledger.compare(counts, parked)
         self.report.refused = dict(self.ledger.refused)
@@ -433,8 +434,8 @@ class Harness:
 
 
 def counts(data: Path, project_id: int, applet_id: int, prefix: str = "") -> dict[str, int]:
-    """How often the handler saw each event whose name begins so, as it is committed below a
-    node's data folder; the node may be running."""
+    """Return how often the handler saw each event whose name has this prefix, from the committed
+    data in a node's folder; the node may be running."""
     with _store(data, project_id) as reader:
         if reader is None:
             return {}
@@ -444,7 +445,7 @@ def counts(data: Path, project_id: int, applet_id: int, prefix: str = "") -> dic
 
 
 def parked(data: Path, project_id: int) -> set[str]:
-    """The names of the events in dead letters."""
+    """Return the names of the events in dead letters."""
     with _store(data, project_id) as reader:
         if reader is None:
             return set()
@@ -468,5 +469,5 @@ def _memory_kib(pid: int) -> int:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    # Sockets and process ids are those of the node that was copied from.
+    # Sockets and process ids belong to the node whose folder was copied.
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("run", "*.pid", "*.ports"))

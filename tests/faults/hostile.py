@@ -41,11 +41,11 @@ from tests.support.nodes import RunningNode, alive, message, part_of, strategies
 from tests.support.tls import TlsNode
 
 PROJECT = "room"
-OTHER = "good"  # a project that the attacker has no part in
+OTHER = "good"  # a project to which the attacker has no rights
 GROWTH_LIMIT_BYTES = 24 << 20
 FILES_LIMIT = 8
 _SENDERS = 8
-_WARM_SHARE = 4  # the first of so many parts makes the node's caches what they will be
+_WARM_SHARE = 4  # the first of this many parts fills the node's caches
 _ANSWER_LIMIT_S = 3.0
 _SILENCE_S = 0.15
 _LARGEST = 300_000
@@ -79,7 +79,7 @@ _FAILED = re.compile(r" 5\d\d [\d.]+ ms$")
 
 
 class Attempt(NamedTuple):
-    """Bytes for a port; `kind` is what the report calls it, `over` which port."""
+    """Bytes for a port; `kind` is the name in the report, `over` selects the port."""
 
     kind: str
     over: str
@@ -87,7 +87,7 @@ class Attempt(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What an attacker may know: real names, and the real tokens of somebody of no importance."""
+    """What an attacker may know: real names, and the real tokens of a user with few rights."""
 
     publisher: Any
     account_token: str
@@ -96,7 +96,7 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """Memory and files of a process: after the warming up, and at the end."""
+    """Memory and files of a process after the warm-up, and at the end."""
 
     part: str
     memory: tuple[int, int]
@@ -105,7 +105,7 @@ class Held:
 
 @dataclass(slots=True)
 class Report:
-    """What a run found."""
+    """The results of a run."""
 
     sent: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
@@ -115,7 +115,7 @@ class Report:
 
 
 def attempts(seed: int, count: int, known: Known) -> Iterator[Attempt]:
-    """A seed always gives the same ones, but for the tokens."""
+    """Yield attempts; a seed always gives the same ones, except for the tokens."""
     makers = (_event_head, _event_body, _event_body, _management, _management, _mqtt)
     for number in range(count):
         rng = random.Random(f"{seed}-{number}")
@@ -131,7 +131,7 @@ def _request(method: str, path: str, body: bytes = b"", headers: str = "") -> by
 
 
 def _damaged(rng: random.Random, sent: bytes) -> bytes:
-    """With bytes changed, put in, doubled, or cut off."""
+    """Return the data with bytes changed, inserted, doubled or cut off."""
     data = bytearray(sent)
     for _ in range(rng.choice((1, 1, 2, 3, 8))):
         at = rng.randrange(len(data) + 1)
@@ -141,7 +141,7 @@ def _damaged(rng: random.Random, sent: bytes) -> bytes:
             case 1:
                 data[at:at] = rng.choice(_DAMAGE)
             case 2:
-                # Whole header lines, where header lines are.
+                # Whole header lines, if there are any.
                 at = data.find(b"\r\n") + 2
                 data[at:at] = rng.choice(_DAMAGE)
             case 3:
@@ -205,7 +205,7 @@ def _event_body(rng: random.Random, known: Known) -> Attempt:
 def _management(rng: random.Random, known: Known) -> Attempt:
     route = rng.choice(ROUTES)
     method = route.method if rng.random() < 0.8 else rng.choice(_METHODS)
-    # What the attacker owns is kept: it is the way to most of the code. What others own is not.
+    # The attacker's own objects are kept, because most of the code needs them; others are not.
     names = (OTHER,) if method == "DELETE" else (OTHER, *known.names)
     segments = (
         rng.choice((*names, *_WORDS)) if part.startswith(("{", ":")) else part
@@ -215,7 +215,7 @@ def _management(rng: random.Random, known: Known) -> Attempt:
     if rng.random() < 0.5:
         pairs = (f"{rng.choice(_QUERY)}={_text(rng)}" for _ in range(rng.randrange(1, 6)))
         path += "?" + "&".join(pairs)
-    # What follows for ever is asked for now and then only: it is cut by us.
+    # Answers that never end are requested rarely, because the test has to cut them off.
     path = path.replace("follow=true", "follow=x") if rng.random() < 0.98 else path
     headers = ""
     if rng.random() < 0.9:
@@ -298,7 +298,7 @@ _QUERY = tuple(
 
 
 def _encoded(value: Any) -> bytes:
-    """JSON, lone surrogates and all that Python adds to it included."""
+    """Return JSON, including lone surrogates and Python's extensions."""
     return json.dumps(value, ensure_ascii=bool(id(value) & 16)).encode("utf-8", "surrogatepass")
 
 
@@ -328,7 +328,7 @@ def _value(rng: random.Random, depth: int = 0) -> Any:
 
 
 def _token(rng: random.Random, known: Known) -> str:
-    """Nobody's, a forged one, or one of somebody of no importance."""
+    """Return no token, a forged one, or one of a user with few rights."""
     real = rng.choice((known.account_token, known.account_token, known.publisher["token"]))
     match rng.randrange(12):
         case 0:
@@ -353,7 +353,7 @@ def _token(rng: random.Random, known: Known) -> str:
 
 
 def _answer(sock: socket.socket, over: str) -> bytes:
-    """What comes back: the first answer, then, after the end of what is sent, all the rest."""
+    """Return the answers: the first one, and after the end of sending all others."""
     received, ended = b"", False
     limit = time.monotonic() + _ANSWER_LIMIT_S
     sock.settimeout(_SILENCE_S)
@@ -368,7 +368,7 @@ def _answer(sock: socket.socket, over: str) -> bytes:
         if b"event-stream" in received or (over == "mqtt" and ended and part is None):
             break
         if not ended:
-            # Tornado gives up a client that has ended before its answer.
+            # Tornado drops a client that has closed the connection before its answer.
             ended = True
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)
@@ -376,10 +376,10 @@ def _answer(sock: socket.socket, over: str) -> bytes:
 
 
 class Run:
-    """One node and who attacks it."""
+    """One node and its attacker."""
 
     def __init__(self, folder: Path, count: int, seed: int, *, tls: bool = False) -> None:
-        """`tls`: the HTTP ports speak it; of what is sent to them, one in five does not."""
+        """`tls`: the HTTP ports use TLS; one in five attempts does not."""
         self._count, self._seed = count, seed
         self._folder = folder
         self._tls = tls
@@ -387,7 +387,7 @@ class Run:
         self._lock = threading.Lock()
 
     def run(self) -> Report:
-        """Start a node, attack it, compare, stop it."""
+        """Start a node, attack it, compare its state, and stop it."""
         started = time.monotonic()
         node: RunningNode
         if self._tls:
@@ -461,7 +461,7 @@ class Run:
             worker.join()
 
     def _try(self, attempt: Attempt) -> str:
-        """Send it and read to the end; the status, or what came instead of one."""
+        """Send an attempt and read to the end; return the status, or a text if there was none."""
         port = self.node.http_port if attempt.over == "http" else self.node.mqtt_port
         received = b""
         try:
@@ -488,7 +488,7 @@ class Run:
         return self._context.wrap_socket(sock, server_hostname="localhost")
 
     def _measure(self) -> dict[int, tuple[str, int, int]]:
-        """Memory and files of every process, when connections are gone."""
+        """Return memory and files of every process after all connections have closed."""
         time.sleep(1.0)
         measured = {}
         for pid in self.node.processes():
@@ -536,7 +536,7 @@ class Run:
 
 
 def memory_of(pid: int) -> int:
-    """What a process holds of memory, in bytes."""
+    """Return the memory of a process, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -559,7 +559,7 @@ def table(report: Report) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Returns 0 when nothing came to harm."""
+    """Return 0 if the node withstood all attempts."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.hostile", description=__doc__)
     parser.add_argument("--requests", type=int, default=24_000)
     parser.add_argument("--seed", type=int, default=1)
@@ -572,6 +572,6 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+    for number in (signal.SIGINT, signal.SIGTERM):  # so that all processes are stopped
         signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

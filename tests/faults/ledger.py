@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Entry:
-    """One event. `named`: it carries an event id, so that sending it again doubles nothing."""
+    """One event. `named`: it has an event id, so that sending it again does not double it."""
 
     named: bool
     attempts: int = 0
@@ -21,7 +21,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Verdict:
-    """What the comparison found; `lost`, `wrong` and `unknown` must be empty."""
+    """The results of the comparison; `lost`, `wrong` and `unknown` must be empty."""
 
     sent: int = 0
     resent: int = 0
@@ -29,12 +29,12 @@ class Verdict:
     committed: int = 0
     parked: int = 0  # acknowledged as dead letters
     doubled: int = 0  # sent again without an event id, and committed more than once
-    lost: list[str] = field(default_factory=list)  # acknowledged, and nowhere
-    wrong: list[str] = field(default_factory=list)  # more often than anything allows
-    unknown: list[str] = field(default_factory=list)  # committed, and never sent
+    lost: list[str] = field(default_factory=list)  # acknowledged, but stored nowhere
+    wrong: list[str] = field(default_factory=list)  # committed more often than any promise allows
+    unknown: list[str] = field(default_factory=list)  # committed, but never sent
 
     def columns(self) -> dict[str, int]:
-        """Each figure under its heading."""
+        """Return each value under its heading."""
         return {
             "sent": self.sent,
             "sent again": self.resent,
@@ -53,7 +53,7 @@ class Verdict:
 
 
 class Ledger:
-    """Written by the loads' threads, each event by one of them."""
+    """The record of all events; each is written by only one thread of the loads."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
@@ -63,7 +63,7 @@ class Ledger:
         self.refused: dict[str, int] = {}
 
     def sending(self, name: str, *, named: bool) -> float:
-        """An attempt begins; returns when, in seconds of the monotonic clock."""
+        """Record that an attempt begins; return the time in seconds of the monotonic clock."""
         with self._changed:
             self._entries.setdefault(name, Entry(named)).attempts += 1
         return time.monotonic()
@@ -77,18 +77,19 @@ class Ledger:
             self._changed.notify_all()
 
     def refuse(self, reason: str) -> None:
-        """Count an attempt that was not acknowledged, by what was said."""
+        """Count an attempt that was not acknowledged, by the text of the refusal."""
         with self._changed:
             self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def wait_for_attempt(self, load: str, since: float, limit_s: float) -> bool:
-        """Wait until an attempt that began after `since` is acknowledged; whether in time."""
+        """Wait until an attempt that began after `since` is acknowledged; return whether that was
+        in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._newest.get(load, 0.0) > since, limit_s)
 
     def silence(self, since: float) -> float:
-        """The longest time in seconds without an acknowledgement over HTTP, from `since` to
-        the last acknowledgement there was."""
+        """Return the longest time in seconds without an acknowledgement over HTTP, from `since` to
+        the last acknowledgement."""
         with self._changed:
             first = bisect.bisect_left(self._times, since)
             times = [since, *self._times[first:]]
@@ -104,11 +105,12 @@ class Ledger:
 
     @property
     def count(self) -> int:
-        """How many are acknowledged."""
+        """Return the number of acknowledged events."""
         return len(self.names_acknowledged())
 
     def compare(self, counts: Mapping[str, int], parked: Set[str]) -> Verdict:
-        """`counts`: how often the handler saw each event; `parked`: those in dead letters."""
+        """Compare the record with the store. `counts`: how often the handler saw each event;
+        `parked`: events in dead letters."""
         with self._changed:
             entries = dict(self._entries)
         verdict = Verdict(sent=len(entries), committed=len(counts))
@@ -135,7 +137,7 @@ def judge(name: str, entry: Entry, count: int, is_parked: bool, verdict: Verdict
 
 
 def table_of(columns: Mapping[str, object]) -> list[str]:
-    """One row and its headings as lines of Markdown."""
+    """Return one row and its headings as lines of Markdown."""
     return [
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",

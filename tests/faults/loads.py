@@ -26,7 +26,8 @@ _RECONNECT_AFTER = 200
 
 @dataclass(slots=True)
 class Target:
-    """Where events go, and as whom; `publisher` is replaced when its token is."""
+    """The destination and the publisher of events; `publisher` is replaced when its token is
+    replaced."""
 
     port: int
     project: str
@@ -34,8 +35,8 @@ class Target:
 
 
 class Load(threading.Thread, abc.ABC):
-    """A device with a connection of its own. It sends a new event only when the one before
-    is acknowledged, and every one again until it is."""
+    """A device with a connection of its own. It repeats each event until it is acknowledged, and
+    only then sends a new one."""
 
     kind = ""
 
@@ -77,7 +78,7 @@ class Load(threading.Thread, abc.ABC):
             number += 1
 
     def rest(self, limit_s: float = 60.0) -> bool:
-        """Stop sending when everything is acknowledged; whether that came in time."""
+        """Stop sending when everything is acknowledged; return whether that was in time."""
         self._running.clear()
         return self._resting.wait(limit_s)
 
@@ -85,7 +86,7 @@ class Load(threading.Thread, abc.ABC):
         self._running.set()
 
     def end(self) -> None:
-        """For a load that rests."""
+        """End a load that has stopped sending."""
         self._ended = True
         self._running.set()
         self.join(10)
@@ -114,7 +115,7 @@ class _HttpLoad(Load):
             self._connection = None
 
     def post(self, body: object) -> tuple[int, Any]:
-        """The status and the JSON of the answer; 0 without an answer."""
+        """Return the status and the JSON of the answer; the status is 0 without an answer."""
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
                 "127.0.0.1", self.target.port, timeout=_ANSWER_S
@@ -149,7 +150,7 @@ class HttpSingles(_HttpLoad):
 
 
 class HttpBatches(_HttpLoad):
-    """Twenty events per request; what was not taken of them is sent again."""
+    """Twenty events per request; refused ones are sent again."""
 
     kind = "batch"
 
@@ -177,8 +178,8 @@ class HttpBatches(_HttpLoad):
 
 
 class MqttMessages(Load):
-    """QoS 1 in sessions that end with their connection, of which there is a new one every 200
-    messages. What had no acknowledgement is sent again as a new message."""
+    """QoS 1 in sessions that end with their connection; there is a new connection every 200
+    messages. Unacknowledged messages are sent again as new messages."""
 
     kind = "mqtt"
     _device: Device | None = None
@@ -211,8 +212,8 @@ class MqttMessages(Load):
 
 
 class MqttSessions(Load):
-    """QoS 1 or 2 in a session that outlives its connections. What had no acknowledgement is sent
-    again with its packet id and DUP, so that nothing may be handled twice."""
+    """QoS 1 or 2 in a session that is kept after its connections end. Unacknowledged messages are
+    sent again with their packet id and DUP, so that nothing may be handled twice."""
 
     kind = "mqtt session"
     _client: MqttClient | None = None
@@ -253,7 +254,7 @@ class MqttSessions(Load):
             try:
                 client = self._connected()
                 self._sent += not repeated
-                # An event id would also keep it from running twice; here the session has to.
+                # An event id would also prevent a second run; here the session has to prevent it.
                 began = self.ledger.sending(name, named=True)
                 if not released:
                     packet = Publish(

@@ -1,4 +1,4 @@
-"""What a good device notices of a stranger's flood over MQTT.
+"""Measures what a good device notices of a stranger's flood over MQTT.
 
     python -m tests.faults.mqtt_floods [--seconds N] [--connections N] [KIND ...]
 
@@ -37,7 +37,7 @@ _CONNACK_BYTES = 4
 
 
 class Flood(NamedTuple):
-    """What one process sends."""
+    """The messages of one process."""
 
     port: int
     topic: str
@@ -48,7 +48,7 @@ class Flood(NamedTuple):
 
 
 def run(flood: Flood) -> int:
-    """Send a flood; returns the number of answers."""
+    """Send a flood; return the number of answers."""
     return asyncio.run(_run(flood))
 
 
@@ -94,7 +94,7 @@ async def _log_in(flood: Flood, number: int, ends_at: float) -> int:
 
 
 def kinds(node: RunningNode) -> dict[str, tuple[str, bytes]]:
-    """The topic and the payload of each kind of message."""
+    """Return the topic and the payload of each kind of message."""
     stranger = node.add_publisher("other", "stranger")
     wrong = message(stranger, b"x" * 40)
     wrong["header"]["token"] = "wrong"

@@ -1,8 +1,8 @@
 """Devices that send at a fixed rate, answered or not (an open loop).
 
-Each event is sent again until it is acknowledged. What was sent, how often, and what was
-acknowledged is two bytes an event, so that a run of hours does not fill the memory of the
-one who keeps the books.
+Each event is sent again until it is acknowledged. The record of an event (how often it was sent,
+and whether it was acknowledged) takes two bytes, so that a run of hours does not fill the memory of
+this process.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _TEXT = f"""
 
 
 def counter() -> bytes:
-    """The handler that keeps the other side of the books in little room."""
+    """The handler that counts events on the node's side, in little space."""
     return _TEXT.encode()
 
 
 class Device(abc.ABC):
-    """One connection, one publisher, and the book of its events. Lives in one event loop."""
+    """One connection, one publisher, and the record of its events; used in one event loop."""
 
     kind = ""
 
@@ -93,8 +93,8 @@ class Device(abc.ABC):
         return len(self.attempts)
 
     async def send_until(self, end: float) -> None:
-        """Send new events at the rate until `end`, and then those that need it again, until
-        all are acknowledged; times are those of the loop."""
+        """Send new events at the rate until `end`, and then repeat unacknowledged events until all
+        are acknowledged; times are those of the loop."""
         loop = asyncio.get_running_loop()
         began, step = loop.time(), self.events_at_once
         while (due := began + self.sent / self.rate) < end:
@@ -146,7 +146,7 @@ class Device(abc.ABC):
         return {"header": header, "payload": payload}
 
     def _taken(self, number: int) -> None:
-        """An event is acknowledged."""
+        """Record that an event is acknowledged."""
         due = self._due.pop(number, None)
         if due is not None:
             self.latencies_s.append(asyncio.get_running_loop().time() - due)
@@ -155,15 +155,15 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     async def _connect(self) -> None:
-        """Set the transport; raises OSError."""
+        """Connect and set the transport; raises OSError."""
 
     @abc.abstractmethod
     def write(self, numbers: Sequence[int]) -> None:
-        """Send events over the connection there is."""
+        """Send events over the current connection."""
 
 
 class _HttpDevice(Device, asyncio.Protocol):
-    """Requests are sent without waiting for the answers to those before (pipelined)."""
+    """Requests are sent without waiting for earlier answers (pipelined)."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -212,11 +212,11 @@ class _HttpDevice(Device, asyncio.Protocol):
 
     @abc.abstractmethod
     def _body(self, numbers: Sequence[int]) -> object:
-        """What is sent for these events."""
+        """Return the body for these events."""
 
     @abc.abstractmethod
     def _good(self, answer: Any, count: int) -> list[bool]:
-        """Which of the events were handled well, by an answer of 201."""
+        """Return which events were handled successfully, according to an answer 201."""
 
 
 class Singles(_HttpDevice):
@@ -298,7 +298,7 @@ class Messages(Device, asyncio.Protocol):
 
 
 def name_of(payload: bytes) -> tuple[int, int]:
-    """The device and the number of an event, by its payload."""
+    """Return the device and the number of an event, from its payload."""
     device, number = _NAME.unpack(payload)
     return device, number
 
@@ -308,8 +308,8 @@ def compare(
     counts: Mapping[tuple[int, int], bytes],
     parked: set[tuple[int, int]],
 ) -> Verdict:
-    """The books of both sides. `counts`: by device and block, how often the handler saw each
-    event; `parked`: events in dead letters."""
+    """Compare the records of both sides. `counts`: by device and block, how often the handler saw
+    each event; `parked`: events in dead letters."""
     verdict = Verdict(sent=sum(device.sent for device in devices))
     known = {device.number: device for device in devices}
     for (number, block), seen in counts.items():

@@ -1,8 +1,9 @@
 """`python -m tests.faults.powercut --cuts 200 --seed 1`: what a power cut may leave of a node.
 
-A node runs under load with all that it writes recorded (`writelog.c`). For cuts at random places of
-the record a folder is made as a disk may have it then (`disk.py`); all that was acknowledged before
-must be in it, nothing may be damaged or doubled, and a node must start on it.
+A node runs under load while all its writes are recorded (`writelog.c`). For cuts at random places
+of the record, a folder is made in a state in which a disk may be then (`disk.py`). The folder must
+have everything that was acknowledged before the cut, nothing may be damaged or doubled, and a node
+must start on it.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ _SCHEMA = {"name": _TABLE, "cols": [{"name": "f_name", "constrains": {"datatype"
 _INSERT = f"INSERT INTO {_TABLE} (f_name) VALUES (?)"
 _STORE_BYTES = 1 << 30
 _STRANGERS_S, _PUBLISHERS_S, _DEPLOYS_S = 0.05, 0.1, 0.7
-_SENT_AGAIN = 40  # events per load that a node on a rebuilt folder gets again
+_SENT_AGAIN = 40  # events per load that are sent again to a node on a rebuilt folder
 
 
 class ClockedLedger(Ledger):
-    """Knows of each acknowledgement how much had been recorded when it arrived."""
+    """Stores for each acknowledgement how many records existed when it arrived."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class ClockedLedger(Ledger):
 
 
 class Promise(NamedTuple):
-    """Something of the registry that was acknowledged at a place in the record."""
+    """A change of the registry that was acknowledged at a place in the record."""
 
     at: int
     kind: str
@@ -80,12 +81,12 @@ class Promise(NamedTuple):
 
 @dataclass(slots=True)
 class Recording:
-    """A run: what was written, and what was acknowledged when."""
+    """A run: the written data, and the acknowledgements with their places in the record."""
 
     data: Path
     records: list[Record]
     promises: list[Promise]
-    events: dict[str, dict[str, int]]  # by project: name and when it was acknowledged
+    events: dict[str, dict[str, int]]  # by project: name and place of the acknowledgement
     sent: dict[str, set[str]]
     projects: dict[str, int] = field(default_factory=dict)
     applets: dict[str, int] = field(default_factory=dict)
@@ -98,7 +99,8 @@ class Recording:
 
 
 class SqlSingles(HttpSingles):
-    """Each event writes a row and counts it beside: one batch in two stores."""
+    """Each event writes a row to SQL and counts it in the key-value store: one batch in two
+    stores."""
 
     kind = "sql"
 
@@ -111,7 +113,7 @@ class SqlSingles(HttpSingles):
 
 
 def build_recorder(folder: Path) -> Path:
-    """Compile what is loaded into the node's processes."""
+    """Compile the library that is loaded into the node's processes."""
     library = folder / "writelog.so"
     source = Path(__file__).with_name("writelog.c")
     options = ["-O2", "-shared", "-fPIC", "-ldl", "-o", str(library)]
@@ -131,7 +133,7 @@ class _RecordedNode(RunningNode):
         super().__init__(data)
 
     def require_followed(self) -> None:
-        """Every process writes under the recorder's eyes."""
+        """Check that the writes of every process are recorded."""
         for part, pid in parts(self).items():
             maps = Path(f"/proc/{pid}/maps").read_text()
             assert "writelog.so" in maps, f"{part} is not followed"
@@ -158,7 +160,7 @@ class Recorder:
         return int.from_bytes(self._clock[:8], "little")
 
     def run(self, seconds: float) -> Recording:
-        """The node is stopped at the end."""
+        """Run the node under load, and stop it at the end."""
         try:
             return self._run(seconds)
         finally:
@@ -225,7 +227,7 @@ class Recorder:
         try:
             while not self._ended.wait(pause_s):
                 number += 1
-                with suppress(OSError):  # a busy machine: nothing was acknowledged
+                with suppress(OSError):  # on a busy machine nothing was acknowledged
                     action(recording, number)
         except Exception as error:  # noqa: BLE001 - told by the one who joins the thread
             self._failure = f"{action.__name__}: {error!r}"
@@ -241,7 +243,7 @@ class Recorder:
         self._promise("module", _digest(self.node, applet))
 
     def _be_refused(self, _: Recording, number: int) -> None:
-        """What is refused is kept without being synced."""
+        """Send refused events; refusals are stored without a sync."""
         stranger = {"key": f"stranger{number % 7}", "token": "t"}
         for project in (KEPT, f"nowhere{number % 5}"):
             answer = self.node.send(project, message(stranger, bytes(200)))
@@ -259,7 +261,7 @@ def _end(loads: Sequence[Load]) -> None:
 
 
 def _digest(node: RunningNode, applet_id: int) -> str:
-    """Of the module that an applet runs."""
+    """Return the digest of the module that an applet runs."""
     reader = RegistryReader(node.data / "registry")
     try:
         applet = reader.applet(applet_id)
@@ -274,20 +276,20 @@ def _digest(node: RunningNode, applet_id: int) -> str:
 
 @dataclass(slots=True)
 class Look:
-    """What is wrong with the folder that a cut left, and how much was looked for."""
+    """The defects of a folder after a cut, and the number of checked items."""
 
     problems: list[str] = field(default_factory=list)
     expected: int = 0
 
 
 def look_apart(recording: Recording, data: Path, at: int) -> Look:
-    """`look_at` in a process of its own: a file that the disk left too short ends the one who
-    maps it with SIGBUS, which is a finding, too."""
+    """Run `look_at` in a process of its own: a file that is too short after the cut ends the
+    process that maps it with SIGBUS, which is a finding, too."""
     context = multiprocessing.get_context("fork")  # a recording is too large to be sent
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_look_and_tell, args=(recording, data, at, sender))
     with warnings.catch_warnings():
-        # From Python 3.12 on: other threads of this process hold nothing that is used there.
+        # Python 3.12 warns of this; other threads of this process hold no lock that the child uses.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     sender.close()
@@ -304,7 +306,7 @@ def look_apart(recording: Recording, data: Path, at: int) -> Look:
 
 
 def _look_and_tell(recording: Recording, data: Path, at: int, sender: Connection) -> None:
-    faulthandler.disable()  # the death is reported by the one who waits
+    faulthandler.disable()  # the waiting parent reports the death
     with sender:
         sender.send(look_at(recording, data, at))
 
@@ -346,7 +348,8 @@ def look_at(recording: Recording, data: Path, at: int) -> Look:
 
 
 def _recover(data: Path) -> list[str]:
-    """Do what workers do when they start: write into the stores what only the journals have."""
+    """Do what workers do at their start: write batches that are only in the journals into the
+    stores."""
     projects = data / "projects"
     with closing(RegistryReader(data / "registry")) as registry:
         stores = Stores(
@@ -393,7 +396,7 @@ def _look_at_registry(
 
 
 def _since(recording: Recording, module: str) -> set[str]:
-    """Modules that were deployed after this, acknowledged or not, and itself."""
+    """Return this module and those that were deployed after it, acknowledged or not."""
     numbers = list(_counters())
     return set(numbers[numbers.index(module) :]) if module in numbers else {module}
 
@@ -422,7 +425,7 @@ def _is_there(recording: Recording, reader: RegistryReader, kind: str, name: str
 
 
 def _events(recording: Recording, data: Path, project: str, look: Look) -> dict[str, int]:
-    """How often each event happened, by what a project left."""
+    """Return how often each event was handled, according to a project's data."""
     project_id, applet_id = recording.projects[project], recording.applets.get(project, 0)
     path = store_path(data / "projects", project_id)
     ProjectStore(path, _STORE_BYTES).close()  # finishes what it was at
@@ -451,8 +454,8 @@ def _rows(path: Path) -> Counter[str]:
 
 
 def run_on(recording: Recording, data: Path, at: int) -> list[str]:
-    """Start a node on a rebuilt folder and send the last events before the cut again, those that
-    were acknowledged and those that were not: each must be there once afterwards."""
+    """Start a node on a rebuilt folder and send the last events before the cut again, acknowledged
+    or not: afterwards the node must have each of them once."""
     if not any(promise.at <= at for promise in recording.promises):
         return []
     node = RunningNode(data)
@@ -476,7 +479,8 @@ def run_on(recording: Recording, data: Path, at: int) -> list[str]:
 
 
 def _is_problem(line: str) -> bool:
-    """That a stop takes long says nothing of what is on the disk."""
+    """Return whether a log line is a problem; a slow stop is none, because it does not concern the
+    data on the disk."""
     return (" ERROR " in line or " CRITICAL " in line) and "did not stop within" not in line
 
 
@@ -499,7 +503,7 @@ def _send_again(recording: Recording, node: RunningNode, project: str, at: int, 
 
 
 def _is_named(name: str) -> bool:
-    """Whether the load gave its events ids: those of an even number do."""
+    """Return whether the load gave its events ids: loads with an even number do."""
     return int(name.partition("-")[0][-1]) % 2 == 0
 
 
@@ -508,7 +512,7 @@ def _is_named(name: str) -> bool:
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `failed`: each cut with what is wrong there."""
+    """The results. `failed`: each cut with defects, and the defects."""
 
     records: int = 0
     cuts: int = 0
@@ -518,7 +522,8 @@ class Report:
 
 
 def places(recording: Recording, count: int, chance: random.Random) -> list[int]:
-    """Where to cut, ascending: a quarter anywhere, the others while events were acknowledged."""
+    """Return the places of cuts in ascending order: a quarter anywhere, the others while events
+    were acknowledged."""
     first = min(when for ats in recording.events.values() for when in ats.values())
     return sorted(
         chance.randrange(first if number % 4 else 1, recording.last + 1) for number in range(count)
@@ -535,7 +540,7 @@ def try_cuts(
     ignore_syncs: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Cut at `count` places; on `nodes` of the folders a node is started, too."""
+    """Cut at `count` places; start a node on `nodes` of the folders."""
     chance = random.Random(seed)
     report = Report(records=len(recording.records))
     disk = Disk(recording.data, recording.records, ignore_syncs=ignore_syncs)
@@ -545,7 +550,7 @@ def try_cuts(
         cut, data = any_cut(chance), folder / f"c{number}"
         disk.write_to(data, chance, cut)
         _let_the_machine_start(data)
-        for_node = folder / f"n{number}"  # the node does what looking at a folder does to it
+        for_node = folder / f"n{number}"  # a check changes the folder, like a node does
         if number in with_node:
             shutil.copytree(data, for_node)
         look = look_apart(recording, data, at)
@@ -568,7 +573,7 @@ def _spread(count: int, some: int) -> Iterator[int]:
 
 
 def _let_the_machine_start(data: Path) -> None:
-    """What was never synced was made by the run of the system before this one."""
+    """Make the boot mark that of an earlier boot, as after a restart of the system."""
     mark = data / "refused" / ".boot"
     if mark.exists():
         mark.write_text("the one before")
@@ -594,7 +599,7 @@ def table(report: Report) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Returns 0 when nothing is lost, doubled or damaged."""
+    """Return 0 if nothing is lost, doubled or damaged."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.powercut", description=__doc__)
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--nodes", type=int, default=10, help="start a node on so many of them")
@@ -617,6 +622,6 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+    for number in (signal.SIGINT, signal.SIGTERM):  # so that all processes are stopped
         signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

@@ -1,9 +1,9 @@
 """`python -m tests.faults.small_machine --minutes 10`: many projects on a small machine.
 
-The node may use 2 cores and 2 GiB, by control groups where they can be made. 200 projects get
-2,000 events/s together over HTTP and MQTT, a monitor follows a chain with a block each second,
-and two pages of the dashboard follow events, figures and health. The devices, the chain and the
-pages run outside of the limits, on the same cores.
+The node may use 2 cores and 2 GiB, enforced by control groups if the machine allows to create them.
+200 projects get 2,000 events/s in total over HTTP and MQTT, a monitor follows a chain with a block
+each second, and two pages of the dashboard follow events, metrics and health. The devices, the
+chain and the pages run outside the limits, on the same cores.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SmallMachine(Soak):
         assert answer.status == 201, answer
 
     def run(self, seconds: float) -> Report:
-        """See `Soak.run`; what the limits did is a part of the report."""
+        """See `Soak.run`; the report includes the effects of the limits."""
         before = {each.pid: each.part for each in held_by(self.node.processes())}
         report = super().run(seconds)
         # Memory grows while histories fill; what counts here is the limit.
@@ -136,7 +136,8 @@ class SmallMachine(Soak):
 
 @contextmanager
 def _blocks(machine: SmallMachine, contract: Contract) -> Iterator[None]:
-    """A transaction with a log, in a block of its own, each second while the block runs."""
+    """Send a transaction with a log, in a block of its own, each second until the end of the
+    context."""
 
     def send(over: threading.Event) -> None:
         while not over.wait(_BLOCK_S):
@@ -149,7 +150,7 @@ def _blocks(machine: SmallMachine, contract: Contract) -> Iterator[None]:
 
 @contextmanager
 def _page(machine: SmallMachine) -> Iterator[None]:
-    """A page of the dashboard that follows what there is to follow."""
+    """Open a page of the dashboard that follows everything."""
     node = machine.node
     client = StreamClient(node.dashboard_port, node.token, host="localhost")
     for number, topic in enumerate(("events", "logs", "series", "health"), 1):
@@ -220,7 +221,7 @@ def _second(item: tuple[str, int]) -> int:
 
 
 def main(words: list[str]) -> int:
-    """Returns 0 when nothing was killed, lost or doubled, and all stayed within the limits."""
+    """Return 0 if nothing was killed, lost or doubled, and all stayed within the limits."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.small_machine")
     parser.description = __doc__
     parser.add_argument("--minutes", type=float, default=10.0)
@@ -256,6 +257,6 @@ def _sizes(machine: SmallMachine) -> Iterator[tuple[str, int]]:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+    for number in (signal.SIGINT, signal.SIGTERM):  # so that all processes are stopped
         signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

@@ -48,7 +48,7 @@ _EVERYTHING = 10_000_000
 
 @dataclass(slots=True)
 class Report:
-    """What a run found."""
+    """The results of a run."""
 
     rate: float
     seconds: float = 0.0
@@ -64,7 +64,7 @@ class Report:
 
 
 class Soak:
-    """One node, one project, and devices at it."""
+    """One node, one project, and its devices."""
 
     def __init__(
         self, folder: Path, rate: float, sample_s: float, tell: Callable[[str], None]
@@ -96,7 +96,7 @@ class Soak:
                 self.devices.append(kind(number, port, PROJECT, publisher, rate * share / count))
 
     def run(self, seconds: float) -> Report:
-        """Load for so long, then the comparison; the node is stopped afterwards."""
+        """Run the load for this time, then compare; the node is stopped afterwards."""
         try:
             asyncio.run(self._run(seconds))
             self._settle()
@@ -120,7 +120,7 @@ class Soak:
                 await self._sample(loop.time() - began)
             self.report.seconds = loop.time() - began
             late = set(sending)
-            while late:  # what is behind may go on for as long as something is acknowledged
+            while late:  # late devices may continue as long as something is acknowledged
                 before = self._acknowledged()
                 _, late = await asyncio.wait(late, timeout=_SETTLE_S)
                 if late and self._acknowledged() == before:
@@ -160,11 +160,11 @@ class Soak:
         return sum(device.acknowledged_count for device in self.devices)
 
     def _settle(self) -> None:
-        """Wait until the broker's messages are committed, too, and compare."""
+        """Wait until the broker's messages are committed, too, then compare."""
         missing, until = -1, 0.0
         while True:
             verdict = self.report.verdict = self._compare()
-            if len(verdict.lost) != missing:  # it goes on
+            if len(verdict.lost) != missing:  # there is progress
                 missing, until = len(verdict.lost), time.monotonic() + _SETTLE_S
             if not missing or time.monotonic() > until:
                 return
@@ -226,7 +226,7 @@ def table(report: Report) -> str:
 
 
 def picture(report: Report) -> str:
-    """Every process over time, the data folder and the latency, as SVG."""
+    """Return an SVG of every process, the data folder and the latency over time."""
     title = f"{report.rate:,.0f} events/s for {report.seconds / 60:.0f} min"
     panels = [
         *(Panel(name, _lines(report, what)) for name, what in _PANELS.items()),
@@ -265,7 +265,7 @@ def _latencies(report: Report) -> dict[str, list[tuple[float, float]]]:
 
 
 def as_json(report: Report) -> str:
-    """Everything that was measured, with where."""
+    """Return all measurements, with a description of the machine."""
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}"
     bounds = {
         "warm_up": WARM_UP,
@@ -278,7 +278,7 @@ def as_json(report: Report) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Returns 0 when nothing grows, nothing is lost and nothing is doubled."""
+    """Return 0 if nothing grows, nothing is lost and nothing is doubled."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=RATE, help="events per second, all together")
@@ -300,6 +300,6 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # a run that is ended ends what it started
+    for number in (signal.SIGINT, signal.SIGTERM):  # so that all processes are stopped
         signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,6 @@
-"""Disks that are full, and then have space again: of projects, of the
-registry and of a whole node. The node names the condition, refuses what it cannot keep, and goes on
-within seconds of space."""
+"""Full disks of projects, of the registry and of a whole node, which get space again. The node
+reports the condition, refuses what it cannot store, and continues within seconds after there is
+space."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tests.support.nodes import (
 )
 
 _LIMIT_S = 90.0
-_RECOVERY_S = 5.0  # what the node promises
+_RECOVERY_S = 5.0  # the promise of the node
 _FILLS = 4
 _EVENTS = 600
 _WINDOW = 16
@@ -56,19 +56,20 @@ _WINDOW = 16
 
 @pytest.fixture
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A small disk below the data folder of the node that the test starts."""
+    """A small disk in the data folder of the node that the test starts."""
     folder, size = request.param
     with small_disk(tmp_path / "n" / folder, size) as mounted:
         yield mounted
 
 
 def small(folder: str, mib: int) -> pytest.MarkDecorator:
-    """The folder below a node's data folder that has a small disk of its own."""
+    """The folder in a node's data folder that has a small disk of its own."""
     return pytest.mark.parametrize("disk", [(folder, mib * MIB)], indirect=True, ids=[folder])
 
 
 def node_that_counts(start_node: StartNode, value_size: int) -> tuple[RunningNode, dict[str, str]]:
-    """A node with a project `p` that stores so many bytes per event, and a publisher of it."""
+    """Start a node with a project `p` that stores this number of bytes per event; return it and a
+    publisher."""
     node = start_node()
     node.create_project("p")
     node.deploy("p", counter(1, value_size))
@@ -76,10 +77,10 @@ def node_that_counts(start_node: StartNode, value_size: int) -> tuple[RunningNod
 
 
 def handled_over_mqtt(node: RunningNode) -> list[int]:
-    """The numbers of the last events over MQTT that were handled, in their order.
+    """Return the numbers of the last handled events over MQTT, in their order.
 
-    The history also has those that were refused for a time, and those that were sent again because
-    their sender, or a gateway, ended between the commit and the acknowledgement.
+    The history also has temporarily refused events, and events that were sent again because their
+    sender or a gateway ended between the commit and the acknowledgement.
     """
     rows = node.call("GET", "/event_log/p?limit=1000").json["data"]
     return [
@@ -115,7 +116,7 @@ def test_a_publishers_mqtt_events_keep_their_order_over_times_of_a_full_disk(
 
     was_full, share = 0, _EVENTS // _FILLS
     with Device(node.mqtt_port, "d") as device:
-        device.publish(*events.pop(0))  # makes the project's store
+        device.publish(*events.pop(0))  # creates the project's store
         until(handled, "the first event is handled")
         for first in range(0, _EVENTS, share):
             filler = fill(disk)
@@ -123,7 +124,7 @@ def test_a_publishers_mqtt_events_keep_their_order_over_times_of_a_full_disk(
             assert device.publish_all(events[first:half]) == half - first
             until(partial(settled, half), "the events that fit are handled")
             was_full += full()
-            # Some events are on their way to the project at the moment at which there is space.
+            # Some events are in flight to the project when there is space again.
             filler.unlink()
             assert device.publish_all(events[half:end]) == end - half
     assert was_full
@@ -134,7 +135,7 @@ def test_a_publishers_mqtt_events_keep_their_order_over_times_of_a_full_disk(
 
 
 def refusal(send: Callable[[], Answer]) -> Answer | None:
-    """The answer of a request that a full disk refused."""
+    """Return the answer to a request that is refused because of a full disk."""
     answer = send()
     return None if answer.status == 201 else answer
 
@@ -179,7 +180,7 @@ class Gateway:
         self._reader = FrameReader()
 
     def ask(self, *events: WireEvent) -> list[EventResult]:
-        """Send a frame and wait for all of its answer."""
+        """Send a frame and wait for its complete answer."""
         self._socket.sendall(frame(pack([(self._project_id, events)])))
         results: list[EventResult] = []
         while len(results) < len(events):
@@ -260,7 +261,7 @@ def test_a_change_without_space_for_the_registry_is_answered_507_until_there_is_
 def test_a_full_disk_ends_no_gateway_and_a_gateway_that_is_killed_there_starts_again(
     disk: Path, start_node: StartNode
 ) -> None:
-    """The ring of refusals is a store that is made when the first event is refused."""
+    """The ring of refusals is a store that is created when the first event is refused."""
     node = start_node(command="node")
     node.create_project("p")
     wrong = message({**node.add_publisher("p", "d"), "token": "wrong"})
@@ -282,7 +283,7 @@ def test_a_full_disk_ends_no_gateway_and_a_gateway_that_is_killed_there_starts_a
 def _refuses(node: RunningNode, event: object) -> bool:
     try:
         return node.send("p", event).status == 401
-    except OSError:  # it is being started
+    except OSError:  # it is just starting
         return False
 
 
@@ -327,7 +328,7 @@ class Sender(threading.Thread):
 def test_a_strict_senders_mqtt_events_go_on_in_their_order_within_5_s_of_space(
     disk: Path, start_node: StartNode, victim: str
 ) -> None:
-    """Also when a process was killed on the full disk, and could not start there."""
+    """This also holds if a process was killed while the disk was full, and could not start."""
     node, publisher = node_that_counts(start_node, 4_096)
 
     def refused() -> Answer | None:

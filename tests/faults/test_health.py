@@ -1,4 +1,4 @@
-"""Each health condition, caused for real; it is cleared when the cause is gone."""
+"""Each health condition, with a real cause; it is cleared when the cause is gone."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ from tests.support.nodes import (
 )
 
 _MIB = 1 << 20
-_WATCHDOG_S = 3  # what hangs is named after half of it, and killed after all of it
+_WATCHDOG_S = 3  # a hung process is reported after half of it, and killed after all of it
 
 
 class Watched:
-    """A node that looks often, with a project of the tally applet and one that fills up."""
+    """A node with frequent checks, with a project of the tally applet and a project that fills its
+    store."""
 
     def __init__(self, start: StartNode, *flags: str, command: str = "up") -> None:
         self.node = start(
@@ -53,7 +54,7 @@ class Watched:
         applet = self.node.deploy(name, module, **more)
         publisher = self.node.add_publisher(name, "d")
         assert self.node.send(name, message(publisher, b"first")).status == 201
-        # Whoever reads the history has the project write its store, which is made by that.
+        # A reader of the history makes the project write its store, which is thereby created.
         assert self.node.call("GET", f"/event_log/{name}").json["data"]
         return applet, publisher
 
@@ -158,7 +159,7 @@ def test_a_checkpoint_that_hangs_holds_up_no_event_and_is_named_until_it_goes_on
     part = f"project:{applet['projectID']}"
     environment = lmdb.open(str(watched.folder(applet)), max_dbs=16, map_size=2 * _MIB)
     try:
-        with environment.begin(write=True):  # whoever writes the store now waits for this lock
+        with environment.begin(write=True):  # every writer of the store now waits for this lock
             assert watched.node.send("stuck", message(publisher, b"waits")).status == 201
             watched.begins(part, "stuck_batch")
     finally:
@@ -172,7 +173,7 @@ def test_a_worker_whose_journal_cannot_be_written_ends_and_the_next_one_goes_on(
     applet, publisher = watched.project("nodisk", counter(1, 16_384))
     first = until(lambda: worker_of(watched.node, applet["projectID"]), "its process")
     _, hard = resource.prlimit(first, resource.RLIMIT_FSIZE)
-    # Nothing can be written behind this, as at the end of a quota.
+    # Nothing can be written beyond this size, as with an exhausted quota.
     resource.prlimit(first, resource.RLIMIT_FSIZE, (4_096, hard))
     numbers = iter(range(10_000))
 
@@ -197,7 +198,7 @@ def test_a_store_at_its_limit_is_named_until_there_is_room(watched: Watched) -> 
     numbers = iter(range(1_000))
     until(lambda: send(next(numbers)) == 507, "an event is refused")
     watched.begins(part, "store_full")
-    # A limit of one project is no reason to send the others' events elsewhere.
+    # The limit of one project is no reason to send events of other projects to another node.
     assert watched.node.call("GET", "/readiness").status == 200
     environment = lmdb.open(str(watched.folder(applet)), max_dbs=16, map_size=2 * _MIB)
     pairs = environment.open_db(b"kv")
@@ -289,7 +290,7 @@ def test_a_broker_that_is_gone_is_named_until_it_is_back(
 
 
 def _handled(node: RunningNode, event: Any) -> Any:
-    """The results of an event of the project `modules`; none while it is not there."""
+    """Return the results of an event of the project `modules`; none while it is not available."""
     answer = node.send("modules", event)
     return answer.json["results"] if answer.status == 201 else None
 
@@ -303,8 +304,8 @@ def _send_aside(node: RunningNode, project: str, event: Any) -> Future[int]:
 
 @contextmanager
 def _repeatedly(node: RunningNode, project: str, event: Any) -> Iterator[list[Future[int]]]:
-    """Two devices that send an event again as soon as it is handled, until the block ends, so
-    that there is always one more."""
+    """Run two devices that send an event again as soon as it is handled, until the end of the
+    context, so that there is always a waiting event."""
     over = threading.Event()
 
     def send() -> int:

@@ -18,11 +18,11 @@ from tests.support.tools import LIMIT_S
 _SLOW_CLIENTS = 400
 _LARGE = 900_000
 _PAUSE_S = 0.1
-# The 64 MiB that incomplete requests share, of which an address has half, and what buffers and the
-# allocator add.
+# The 64 MiB that incomplete requests share, of which an address may use half, plus buffers and the
+# allocator.
 _HELD_LIMIT_BYTES = 128 << 20
 _CUT_OFF = 5_000
-_CUT_OFF_LIMIT_BYTES = 40 << 20  # 16 KiB for each would be 80 MiB
+_CUT_OFF_LIMIT_BYTES = 40 << 20  # with 16 KiB for each it would be 80 MiB
 
 
 def test_hostile_requests_get_no_5xx_end_no_process_and_leave_nothing_held(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_clients_that_go_away_within_a_body_leave_nothing_behind(start_node: Sta
         assert node.call("GET", "/project").status == 200
         return memory_of(gateway)
 
-    before = cut_off(_CUT_OFF)  # as much garbage as there ever is
+    before = cut_off(_CUT_OFF)  # the largest amount of garbage
     assert cut_off(_CUT_OFF) - before < _CUT_OFF_LIMIT_BYTES
     assert parts(node)["fb-http:0"] == gateway
 
@@ -100,7 +100,8 @@ def test_slow_and_huge_clients_together_hold_little_and_keep_no_good_event_waiti
             with suppress(BlockingIOError, ConnectionError):
                 answers.append(client.recv(12))
         assert answers
-        # The last is for those who have been slow for half a minute, where others are, too.
+        # The last answer is for clients that were slow for half a minute, while others were slow,
+        # too.
         assert set(answers) <= {b"HTTP/1.1 429", b"", b"HTTP/1.1 408"}
         assert memory_of(gateway) - before < _HELD_LIMIT_BYTES
         assert parts(node)["fb-http:0"] == gateway

@@ -109,7 +109,7 @@ _WRITES, _CUTS, _SEED = 120, 24, 5
 
 
 class Recording(NamedTuple):
-    """What a process wrote below `folder`. `told` has pairs of a record's number and of a write
+    """The writes of a process below `folder`. `told` has pairs of a record's number and a write
     that was acknowledged before it."""
 
     folder: Path
@@ -119,7 +119,7 @@ class Recording(NamedTuple):
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """A process that makes a store and writes to it, until it is killed."""
+    """Run a process that creates a store and writes to it, until it is killed."""
     made = tmp_path_factory.mktemp("recording").resolve()
     out, data = made / "writes", made / "data"
     out.mkdir()
@@ -138,12 +138,12 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 def failures(recording: Recording, folder: Path, *, ignore_syncs: bool = False) -> list[str]:
-    """Cut the power at random places; what is wrong with the stores that are left."""
+    """Cut the power at random places; return the defects of the resulting stores."""
     chance = random.Random(_SEED)
     found = []
     told_first, _ = recording.told[0]
     for number in range(_CUTS):
-        # A third of the cuts comes while the store is made.
+        # A third of the cuts happens while the store is created.
         last = told_first if number % 3 == 0 else recording.records[-1].number
         at = chance.randint(1, last)
         disk = Disk(recording.folder, recording.records, ignore_syncs=ignore_syncs)
@@ -151,7 +151,7 @@ def failures(recording: Recording, folder: Path, *, ignore_syncs: bool = False) 
         left = folder / str(number)
         disk.write_to(left, chance, any_cut(chance))
         told = max((each for when, each in recording.told if when <= at), default=0)
-        # A file that is too short ends whoever maps it.
+        # A file that is too short ends the process that maps it.
         command = [sys.executable, "-P", writing.__file__, str(left / writing.FOLDER)]
         done = subprocess.run(
             [*command, "check", str(told)],

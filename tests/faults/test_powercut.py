@@ -55,7 +55,7 @@ NOTHING, EVERYTHING, SOME = Cut(PAGE, 0.0, False), Cut(PAGE, 1.0, False), Cut(51
 
 
 class Writer:
-    """Makes records; every file is named by a number, which is its inode, too."""
+    """Makes records; the name of every file is a number, which is also its inode."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -70,7 +70,7 @@ class Writer:
         self.records.append(found)
 
     def left(self, cut: Cut, seed: int = 1, *, ignore_syncs: bool = False) -> dict[str, bytes]:
-        """The files after a cut behind the last record."""
+        """Return the files after a cut after the last record."""
         disk = Disk(ROOT, self.records, ignore_syncs=ignore_syncs)
         disk.advance(len(self.records))
         with tempfile.TemporaryDirectory() as made:

@@ -24,7 +24,7 @@ def test_under_steady_load_nothing_is_lost_or_doubled_and_the_run_is_drawn() -> 
         report = Soak(Path(folder), _RATE, 1.0, lambda _: None).run(_SECONDS)
     assert report.verdict.sound, table(report)
     assert report.verdict.acknowledged == report.verdict.sent >= _RATE
-    # So short a run says nothing of growth; what it measured is there all the same.
+    # Such a short run cannot show growth, but its measurements must exist.
     assert {held.part for held in report.samples[-1].processes} > {"fb-http:0", "fb-worker:0"}
     report.refused["http 503"] = 1
     written = json.loads(as_json(report))
@@ -35,7 +35,7 @@ def test_under_steady_load_nothing_is_lost_or_doubled_and_the_run_is_drawn() -> 
 
 
 def sampled(own_mib: Callable[[float], float], *, pid: int = 7, files: int = 20) -> list[Sample]:
-    """Half an hour of one process, a sample each 10 s."""
+    """Return samples of one process for half an hour, one each 10 s."""
     return [
         Sample(at, (Held(pid, "fb-x", 50.0, own_mib(at), 60.0, files, 3),), 1.0, 0, 0)
         for at in map(float, range(10, 1801, 10))

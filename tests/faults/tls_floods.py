@@ -1,10 +1,10 @@
-"""What a good device notices of clients that send records of TLS with little or no data.
+"""Measures what a good device notices of clients that send TLS records with little or no data.
 
     python -m tests.faults.tls_floods [--seconds N] [--connections N] [KIND ...]
 
-Connections shake hands, and then send what was made before, all at once: 600 changes of their keys
-(`keys`), or a request in 5,000 records of one byte (`bytes`). A device sends one event after the
-other meanwhile, and another one opens a connection for each event.
+After the handshake, connections send prepared records all at once: 600 key updates (`keys`), or a
+request in 5,000 records of one byte (`bytes`). Meanwhile a device sends one event after the other,
+and another device opens a connection for each event.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def evm() -> Iterator[Evm]:
 
 @pytest.fixture
 def proxy(evm: Evm) -> Iterator[Proxy]:
-    """A proxy in front of the chain, which can fail on demand."""
+    """A proxy in front of the chain that can fail on demand."""
     from tests.chain.proxy import Proxy
 
     made = Proxy(evm.url)
@@ -47,7 +47,7 @@ def proxy(evm: Evm) -> Iterator[Proxy]:
 
 @pytest.fixture
 def meter(tmp_path: Path) -> Path:
-    """The folder of a new applet in WebAssembly text."""
+    """The folder of a new applet in the WebAssembly text format."""
     folder = tmp_path / "meter"
     scaffold.create("meter", "wat", folder)
     return folder

@@ -239,7 +239,7 @@ def test_a_key_without_all_rights_invites_no_host(root: User) -> None:
     assert (refused.status, refused.key) == (403, "AccessKeyPermissionDenied")
     assert "inviting a host" in refused.json["desc"]
     rights = {group.value.replace(" ", "_"): "READ_WRITE" for group in Group}
-    # This server is in no cluster, which is the next thing that is checked.
+    # The next check fails, because this server is in no cluster.
     assert holder(root, "all", 0, **rights)("POST", path).status == root("POST", path).status == 404
 
 

@@ -258,7 +258,7 @@ def test_a_request_whose_body_arrives_after_its_login_was_ended_changes_nothing(
             f"POST {V0}/account_access_key HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n"
             f"{framing.format(size=len(body))}\r\n\r\n".encode()
         )
-        # An answer on another connection shows that the server has read the head.
+        # After an answer on another connection, the server has read the head.
         assert projects(root.server, token).status == 200
         if end == "/logout":
             assert root.server.send("POST", V0 + end, None, with_token(token)).status == 204
@@ -292,7 +292,7 @@ def test_a_key_that_expires_while_the_body_arrives_changes_nothing(
 
 
 def key_of(server: Server, token: str) -> str:
-    """An access key that may see projects."""
+    """Make an access key with the right to read projects."""
     grants = [{"name": "Project", "perm": "READONLY"}]
     body = json.dumps({"name": "ci", "privileges": grants})
     made = server.send("POST", f"{V0}/account_access_key", body, {"Authorization": token})
@@ -340,7 +340,8 @@ def test_logins_beyond_the_limit_of_the_queue_are_answered_429() -> None:
 
 
 def test_the_logins_of_one_account_leave_places_to_those_of_others() -> None:
-    """A right password is not throttled: a program that logs in all the time kept everybody out."""
+    """Correct passwords are not throttled, so a program that logs in all the time must not lock out
+    others."""
 
     async def crowd() -> tuple[Sequence[object], Sequence[object]]:
         workers = Workers()

@@ -1,4 +1,4 @@
-"""The changes to the actor runtime: each test fails without one of them."""
+"""The node's changes to the actor runtime: each test fails without one of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.applets import TALLY
 from tests.support.nodes import RunningNode, StartNode, alive, message, parts, until
 from tests.support.tools import LIMIT_S, free_port
 
-SLOW_S = 20.0  # a second or two, on a machine that has nothing else to do
+SLOW_S = 20.0  # on an idle machine it takes one or two seconds
 CHILDREN = ("fb-worker:0", "fb-worker:1", "fb-registry", "fb-http:0", "fb-mqtt:0", "fb-scheduler")
 PARTS = {"fb-core", "fb-root", "fb-admin", "fb-actor", *CHILDREN}
 SIGNALS = {
@@ -44,7 +44,8 @@ FLAGS = ("--bind", "0.0.0.0")  # noqa: S104 - what must not be reached from outs
 
 
 def whole(node: RunningNode) -> RunningNode:
-    """The node when all of its processes run; one that is being forked still has another name."""
+    """Return the node when all of its processes run; a process has another name while it is
+    forked."""
     until(lambda: parts(node).keys() >= PARTS, "all processes of the node run")
     return node
 
@@ -56,7 +57,7 @@ def lasting(start_module_node: StartNode) -> RunningNode:
 
 @pytest.fixture
 def node(lasting: RunningNode) -> RunningNode:
-    """A node that the tests share, because it recovers from what they do to it."""
+    """A node that the tests share, because it recovers from their faults."""
     return whole(lasting)
 
 
@@ -68,16 +69,16 @@ def gateways(start_module_node: StartNode) -> RunningNode:
 
 @pytest.fixture
 def mortal(start_node: StartNode) -> RunningNode:
-    """A node for a test that ends it."""
+    """A node for a test that kills it."""
     return whole(start_node(*FLAGS, command="node"))
 
 
 def listeners(pids: list[int]) -> set[tuple[str, int]]:
-    """Addresses and ports of the listening IPv4 sockets of some processes."""
+    """Return addresses and ports of the listening IPv4 sockets of some processes."""
     inodes = set()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed since it was listed
+            with suppress(FileNotFoundError):  # closed after it was listed
                 target = str(link.readlink())
                 if target.startswith("socket:["):
                     inodes.add(target[8:-1])
@@ -92,7 +93,7 @@ def listeners(pids: list[int]) -> set[tuple[str, int]]:
 
 
 class Marked:
-    """Unpickling this makes a file: what an attacker's frame would do."""
+    """Unpickling this creates a file, like code in an attacker's frame."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -134,7 +135,7 @@ def test_a_frame_without_the_key_is_not_unpickled_and_harms_nothing(
     assert node.call("GET", "/").status == 204
     assert parts(node) == before
     assert not marker.exists()
-    # The same bytes do their work on a runtime that is not hardened.
+    # The same bytes have their effect on a runtime without the changes.
     careless = ReceiveBuffer(pickle.loads)
     careless.addMore(frame)
     careless.completed()
@@ -154,7 +155,7 @@ def test_unfinished_frames_at_the_actors_ports_hold_nothing_up_and_are_closed(
             for number in range(1000 // len(ports)):
                 connection = socket.create_connection(("127.0.0.1", port), LIMIT_S)
                 opened.append(stack.enter_context(connection))
-                with suppress(ConnectionError):  # closed already: others came after it
+                with suppress(ConnectionError):  # closed already, because others came after it
                     connection.sendall((b"5000>partly", b"", b"123")[number % 3])
         started = time.monotonic()
         node.create_project("room")
@@ -163,20 +164,20 @@ def test_unfinished_frames_at_the_actors_ports_hold_nothing_up_and_are_closed(
         assert node.send("room", message(publisher)).status == 201
         assert node.count("room", applet["appletID"]) == 1
         assert time.monotonic() - started < SLOW_S
-        # Some bytes now and then prolong nothing.
+        # A few bytes at intervals do not prolong the limit.
         until(lambda: not any(map(lasts, opened)), "all are closed")
     assert {name: alive(pid) for name, pid in before.items()} == dict.fromkeys(before, True)
 
 
 def actor_ports(node: RunningNode) -> list[int]:
-    """Ports at which actors wait for messages; the node's process holds those of the gateways, and
-    nobody reads at that of the core."""
+    """Return the ports at which actors wait for messages: without the ports that the main process
+    holds for the gateways, and without that of the core, which nobody reads."""
     others = {port for _, port in listeners([node.process.pid, parts(node)["fb-core"]])}
     return sorted({port for _, port in listeners(node.processes())} - others)
 
 
 def lasts(connection: socket.socket) -> bool:
-    """Whether the other end still waits for the rest of the frame; sends a byte of it."""
+    """Send a byte of the frame; return whether the other end still waits for the rest."""
     if connection.fileno() < 0:
         return False
     try:
@@ -199,7 +200,7 @@ def test_a_frame_whose_length_is_none_or_too_large_is_not_read(
     for port in actor_ports(node):
         with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
             connection.sendall(head)
-            with suppress(ConnectionResetError):  # bytes behind the length are not read
+            with suppress(ConnectionResetError):  # bytes after the length are not read
                 assert connection.recv(1) == b""
 
 
@@ -291,7 +292,7 @@ def test_a_part_that_is_killed_comes_back(node: RunningNode, name: str) -> None:
 
 
 def _rests(pid: int) -> bool:
-    """Whether no thread of a process has run for a moment."""
+    """Return whether no thread of a process has run for a moment."""
 
     def states() -> list[str]:
         statuses = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/status")]
@@ -322,7 +323,7 @@ def test_a_fatal_signal_ends_a_part_with_the_traceback_of_all_threads_and_it_is_
 
 
 def test_a_project_that_has_run_a_module_ends_by_a_fatal_signal_as_well(node: RunningNode) -> None:
-    """The engine has handlers of its own for the traps of modules."""
+    """The WebAssembly engine has signal handlers of its own for the traps of modules."""
     node.create_project("fatal")
     applet = node.deploy("fatal", TALLY)
     publisher = node.add_publisher("fatal", "d")
@@ -336,7 +337,8 @@ def test_a_project_that_has_run_a_module_ends_by_a_fatal_signal_as_well(node: Ru
 
 
 def test_memory_that_is_not_there_ends_the_process_that_touches_it(tmp_path: Path) -> None:
-    """A real fault, and not a signal sent: a handler that returned would run it for ever."""
+    """The signal comes from a real fault: after a handler that returns, the same instruction would
+    fail forever."""
     script = (
         "import logging, sys; from pathlib import Path; from fieldbrook.actors import runtime;"
         "from fieldbrook.system.process_tree import kill_descendants;"
@@ -357,10 +359,10 @@ def test_memory_that_is_not_there_ends_the_process_that_touches_it(tmp_path: Pat
 
 
 class Faulty(NodeActor):
-    """Has a child that reads memory which is not there, and says how that child ended."""
+    """An actor with a child that reads unmapped memory; it reports how that child ended."""
 
     def receive(self, message: object, sender: Address) -> None:
-        """`fault` from the test, `now` from the parent."""
+        """Handle `fault` from the test, `now` from the parent."""
         if message == "now":
             ctypes.string_at(8)
         self._asked = sender
@@ -368,7 +370,7 @@ class Faulty(NodeActor):
         self.send(self._child, "now")
 
     def child_exited(self, address: Address) -> None:
-        """Tell the test."""
+        """Report to the test."""
         self.send(self._asked, describe_exit(self.exit_code(self._child)))
 
 
@@ -393,10 +395,10 @@ def test_the_end_of_every_child_is_known_though_two_end_at_once_and_one_before_i
 
 
 class Losing(NodeActor):
-    """Has three children: two end by themselves, and one is killed while it starts."""
+    """An actor with three children: two end by themselves, and one is killed while it starts."""
 
     def receive(self, message: object, sender: Address) -> None:
-        """`lose` from the test, `end` from the parent."""
+        """Handle `lose` from the test, `end` from the parent."""
         if message == "end":
             os._exit(5)
         name = "tests.integration.test_actor_runtime.Losing"
@@ -407,10 +409,10 @@ class Losing(NodeActor):
         self.wake_after(0.05, "look")
 
     def child_exited(self, address: Address) -> None:
-        """It does not come for all of them."""
+        """Do nothing: this is not called for all of them."""
 
     def woken(self, payload: object) -> None:
-        """Tell the test when all have ended."""
+        """Report to the test when all have ended."""
         if all(map(self.has_exited, self._lost)):
             self.send(self._asked, [self.exit_code(child) for child in self._lost])
         else:

@@ -1,4 +1,4 @@
-"""What administrators do with accounts, over real HTTP."""
+"""Operations of administrators on accounts, over real HTTP."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 
 def replace(path: Path, old: str, new: str) -> None:
-    """Save a file as editors do: write another one, and give it the name."""
+    """Save a file like editors do: write another file, and rename it."""
     text = path.read_text()
     assert old in text
     draft = path.with_name(f".{path.name}.draft")
@@ -35,7 +35,7 @@ def replace(path: Path, old: str, new: str) -> None:
 
 
 def slow_folder(tmp_path: Path, step: str) -> Path:
-    """An applet whose build writes `begin` to build/log, runs a step of the shell, and writes
+    """Make an applet whose build writes `begin` to build/log, runs a shell command, and writes
     `end`."""
     folder = tmp_path / "slow"
     scaffold.create("slow", "wat", folder)
@@ -178,7 +178,7 @@ def test_a_save_during_a_build_starts_one_more_and_never_two_at_once(
         (folder / "build" / "go").touch()
         assert dev.block()["changed"] == []
         assert dev.block()["changed"] == ["applet.wat"]
-        # The next block follows from this save, so the three before led to one build.
+        # The next block is the result of this save, so the three earlier saves led to one build.
         (folder / "events.jsonl").write_text('{"payload": "x"}\n')
         assert dev.block()["changed"] == ["events.jsonl"]
         assert log_of(folder) == ["begin", "end"] * 2

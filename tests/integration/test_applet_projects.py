@@ -19,12 +19,12 @@ from tests.support.nodes import until
 from tests.support.tools import require_tool
 
 TEMPLATES = Path(scaffold.__file__).parent / "templates"
-# Debian's compiler beside one that somebody keeps for himself and that lacks the target.
+# Debian's compiler, next to a compiler of the user that lacks the target.
 _RUSTCS = ("rustc", "/usr/bin/rustc")
 
 
 def rustc_for_wasm() -> str:
-    """A compiler that has the target."""
+    """A compiler with the target."""
     command = ["--print", "target-libdir", "--target", "wasm32-unknown-unknown"]
     for rustc in _RUSTCS:
         try:

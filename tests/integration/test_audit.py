@@ -21,7 +21,7 @@ def rows(user: User, query: str = "") -> list[dict[str, Any]]:
 
 
 def waited_for(user: User, query: str, count: int = 1) -> list[dict[str, Any]]:
-    """Rows that are noted a little after the answer."""
+    """Wait for rows that are written a little after the answer."""
     until(lambda: len(rows(user, query)) >= count, f"{count} rows of {query}")
     return rows(user, query)
 

@@ -1,5 +1,5 @@
-"""Backup of a running node: the copy opens, has every acknowledged event, and sends nothing
-unasked."""
+"""Backup of a running node: the copy opens, has every acknowledged event, and sends nothing by
+itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.brokers import Subscriber
 from tests.support.nodes import RunningNode, StartNode, message, strategies, until
 from tests.support.shell import Shell
 
-# Many processes are started: a minute, with a fifth of a core.
+# Many processes are started, which takes a minute with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
 
 EVENTS = 300
@@ -80,7 +80,7 @@ def test_everything_acknowledged_before_a_backup_under_load_began_is_in_it(
 
 
 def _churn(node: RunningNode, ended: threading.Event) -> None:
-    """Projects and modules come and go."""
+    """Create and remove projects and modules."""
     number = 0
     while not ended.is_set():
         number += 1

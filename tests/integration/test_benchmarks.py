@@ -1,4 +1,4 @@
-"""The benchmark suite runs to its end and writes its results. The tests look at no figure."""
+"""The benchmark suite runs to its end and writes its results. The tests check no values."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_suite_lists_its_scenarios_with_what_they_measure(
 
 
 def test_the_suite_runs_where_the_libraries_of_tests_and_chains_are_not_installed() -> None:
-    """As in the environment that `scripts/up` makes."""
+    """This is the environment that `scripts/up` makes."""
     missing = ("pytest", "eth_abi", "eth_account", "web3", "aiohttp", "playwright", "websockets")
     code = (
         f"import runpy, sys; sys.modules.update(dict.fromkeys({missing}));"

@@ -40,7 +40,8 @@ def proxies(evm: Evm) -> Iterator[list[Proxy]]:
 
 @pytest.fixture
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed endpoint rests until `rested`: how long the machine takes is no part of a test."""
+    """Make a failed endpoint pause until `rested`, so that a test does not depend on the speed of
+    the machine."""
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 3_000.0))
 
 

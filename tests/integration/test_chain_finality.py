@@ -1,4 +1,4 @@
-"""Monitors that wait for blocks that cannot vanish, over chains that tell which those are."""
+"""Monitors that wait for final blocks, over chains that report which blocks are final."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.chain.world import World, eventually, world_over
 
 @pytest.fixture(scope="module")
 def evm() -> Iterator[Evm]:
-    """Blocks are final after a few others."""
+    """An EVM whose blocks are final after a few others."""
     made = Evm("--slots-in-an-epoch", "2")
     yield made
     made.stop()
 
 
 def numbered(evm: Evm, tag: str) -> int:
-    """The number of the block that has a tag."""
+    """Return the number of the block with a tag."""
     return int(evm.rpc("eth_getBlockByNumber", tag, False)["number"], 16)
 
 
@@ -101,7 +101,7 @@ async def test_a_chain_that_has_no_final_block_says_so_and_reports_nothing(tmp_p
 
 
 class Finalizing(ForkedChain):
-    """A chain whose final block is `final`; None as long as there is none."""
+    """A chain whose final block is `final`; None if there is none."""
 
     final: int | None = None
 

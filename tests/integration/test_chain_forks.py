@@ -1,4 +1,4 @@
-"""Reorganisations at any moment, under a chain service that is killed at any moment."""
+"""Reorganisations at any moment, and kills of the chain service at any moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.chain.world import World, eventually
 
 
 def watched(folder: Path, chain: ForkedChain, **settings: int) -> World:
-    """A world over a chain, with a monitor from its first block on."""
+    """Make a world over a chain, with a monitor from its first block on."""
     world = World(folder, ["http://forked.example"], **settings)
     world.client_options = {"transport": lambda _url: chain}
     world.logs(ADDRESS, [TOPIC])
@@ -28,7 +28,7 @@ def watched(folder: Path, chain: ForkedChain, **settings: int) -> World:
 
 
 def standing(world: World) -> Counter[int]:
-    """What the project has been told of, less what was taken back."""
+    """Return the logs that were reported to the project, without the reverted ones."""
     return Counter(world.numbers()) - Counter(world.numbers("SEEN_REMOVED"))
 
 
@@ -50,7 +50,7 @@ async def test_a_block_that_vanishes_and_comes_again_is_at_again_each_time(
             await eventually(partial(count, world, "SEEN_REMOVED", 2 * turn))
             there = chain.fork(2)
             chain.chain += here
-            # It is shorter than it was: only the hash of its last block tells.
+            # The chain is shorter than before: only the hash of its last block shows the fork.
             await eventually(partial(count, world, "SEEN", 3 + 2 * turn))
             assert there[0].number == here[0].number
     assert world.numbers() == [1, *[2, 3] * 4]
@@ -63,7 +63,7 @@ async def test_a_block_that_vanishes_and_comes_again_is_at_again_each_time(
 async def test_a_new_block_that_the_answering_node_lacks_is_asked_for_again_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After any other failure the monitor would pause for an hour, here."""
+    """In this test, the monitor would pause for an hour after any other failure."""
     monkeypatch.setattr(watch, "_PAUSES_S", (3_600.0,))
     monkeypatch.setattr(logs, "_MOST_PAUSE_S", 0.01)
     monkeypatch.setattr(logs, "_FIRST_PAUSE_S", 0.01)
@@ -103,7 +103,7 @@ async def test_a_poll_that_also_asks_for_an_unknown_block_comes_soon(
 
 
 class Pool(ForkedChain):
-    """Nodes of different heights: the one that answers has no block with the number `lacks`."""
+    """Nodes of different heights: the answering node has no block with the number `lacks`."""
 
     lacks = -1
 

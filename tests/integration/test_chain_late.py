@@ -24,7 +24,7 @@ _KINDS = ("contract_log", "chain_tx", "chain_height")
 
 
 def history(evm: Evm) -> tuple[str, str]:
-    """What happens on the chain, the same each time: a contract and one of its transactions."""
+    """Make the same history on the chain each time: a contract and one of its transactions."""
     beacon = evm.deploy()
     evm.mine(2)
     beacon.call("many", 1, 3)
@@ -99,7 +99,7 @@ async def test_monitors_go_on_at_once_when_their_chain_is_there_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """However long they would have rested: an hour, here."""
+    """They do not wait for the end of their pause, which is an hour in this test."""
 
     async def away(world: World, monitor_id: int) -> None:
         await eventually(lambda: (c := world.store.cursor(monitor_id)) and c.error)
@@ -147,7 +147,7 @@ async def test_a_chain_that_nobody_watches_is_found_when_it_comes_and_one_failur
         proxy.fault = ""
         await eventually(lambda: NO_CHAIN not in world.health)
         await eventually(lambda: world.store.state().head == evm.height)
-        # It was looked at long ago, as a chain is that nobody watches.
+        # It was polled long ago, like a chain that nobody watches.
         monkeypatch.setattr(head, "_NO_CHAIN_S", 3_600.0)
         proxy.fault = "drop"
         service._head._polled_at = time.monotonic() - 7_200.0

@@ -1,4 +1,4 @@
-"""Endpoints with impossible answers: monitors go on without errors."""
+"""Endpoints with impossible answers: monitors continue without errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.chain.world import eventually, world_over
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who failed is asked again at once."""
+    """Call a failed endpoint again at once."""
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.01))
     monkeypatch.setattr(endpoint, "_ALONE_PAUSES_S", (0.0,))
     monkeypatch.setattr(endpoint, "_OTHER_CHAIN_PAUSE_S", 0.01)
@@ -53,7 +53,7 @@ async def test_whatever_an_endpoint_makes_up_nothing_is_told_that_is_not_there(
 
 
 class Crooked:
-    """Another view of a chain, with one answer bent."""
+    """Another view of a chain, with one wrong answer."""
 
     def __init__(self, chain: ForkedChain, method: str, bend: Any) -> None:
         self._chain, self._method, self._bend = chain, method, bend
@@ -68,7 +68,7 @@ class Crooked:
         return {"result": bent}
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def _far(params: list[Any], block: Any) -> Any:

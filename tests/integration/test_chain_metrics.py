@@ -53,11 +53,11 @@ class World:
         return self.metric("monitor_lag_blocks")
 
     def shown(self) -> Any:
-        """The chain as `chain show` has it."""
+        """Return the chain as shown by `chain show`."""
         return self.shell.json("chain", "show", "dev")
 
     def monitor(self) -> Any:
-        """The monitor as `monitor list` has it."""
+        """Return the monitor as shown by `monitor list`."""
         (row,) = self.shell.json("monitor", "list", "p")
         return row
 
@@ -80,7 +80,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def becomes(figure: Callable[[], Any], value: Any, what: str) -> None:
-    """Wait until a figure has a value; how far it came is in the failure."""
+    """Wait until a metric has a value; a failure shows its last value."""
     seen: list[Any] = []
 
     def there() -> bool:

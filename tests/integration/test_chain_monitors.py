@@ -1,4 +1,5 @@
-"""Monitors on real EVM chains: each log is one event, and a reorganisation takes it back."""
+"""Monitors on real EVM chains: each log is one event, and a reorganisation reverts it with another
+event."""
 
 from __future__ import annotations
 
@@ -201,7 +202,7 @@ async def test_what_was_perhaps_sent_before_a_crash_is_sent_before_it_is_taken_b
     world.logs(contract.address, first=evm.height)
     async with world.running():
         contract.call("ping", 1, "")
-        world.silent = True  # it arrives, and its answer never does
+        world.silent = True  # the event arrives, but its answer never does
         await eventually(lambda: world.sent)
     assert world.handled == []
     evm.reorganise(1)
@@ -221,7 +222,7 @@ async def test_a_monitor_that_begins_later_is_not_put_before_its_beginning(
     monitor_id = world.logs(contract.address, first=evm.height + 3)
     async with world.running() as service:
         await eventually(lambda: service._follower.newest == evm.height)
-        await service._head.poll()  # the hashes of the blocks are known after it
+        await service._head.poll()  # now the hashes of the blocks are known
         evm.reorganise(2)
         await eventually(lambda: world.store.state().reorganisations)
         for n in range(4):
@@ -242,7 +243,7 @@ async def test_with_confirmations_a_log_is_told_when_enough_blocks_lie_on_it(
         evm.mine(2)
         await eventually(lambda: service._follower.newest == evm.height)
         assert world.sent == []
-        evm.reorganise(3)  # takes it away before anybody heard of it
+        evm.reorganise(3)  # removes the log before anybody has seen it
         contract.call("ping", 2, "")
         evm.mine(3)
         await eventually(lambda: world.numbers() == [2])
@@ -419,7 +420,7 @@ async def test_logs_of_a_monitor_that_has_reached_its_last_block_are_taken_back(
 async def test_a_height_is_told_once_when_the_chain_has_reached_it(world: World, evm: Evm) -> None:
     height = evm.height + 5
     monitor_id = world.height(height)
-    world.height(height + 1_000)  # so that the chain is looked at all the time
+    world.height(height + 1_000)  # so that the chain is polled all the time
     async with world.running() as service:
         evm.mine(4)
         await eventually(lambda: service._follower.newest == height - 1)

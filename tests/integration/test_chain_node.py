@@ -32,7 +32,7 @@ class World:
         self.node.log_in()
 
     def begin(self) -> None:
-        """A project without a past, in the place of the one that was."""
+        """Replace the project by a new one without data."""
         self.node.call("DELETE", "/project/p")
         self.node.create_project("p")
         self.seen: str = self.node.deploy("p", TALLY, "seen", strategies=RULES)["appletID"]
@@ -58,7 +58,7 @@ class World:
         return self.node.call("GET", f"/monitor/x/p/contract_log/{made['contractlogID']}").json
 
     def counts(self) -> tuple[int, int]:
-        """How many logs, and how many that were taken back, the project has counted."""
+        """Return how many logs, and how many reverted logs, the project has counted."""
         return self.node.count("p", self.seen), self.node.count("p", self.removed)
 
     def last(self) -> Any:
@@ -73,7 +73,7 @@ class World:
 def shared(tmp_path_factory: pytest.TempPathFactory, evm: Evm) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         made = World(tmp_path_factory.mktemp("chain"), evm, monkeypatch)
-        yield made  # within the context: a node that is started again has the same chains
+        yield made  # in the context, so that a restarted node has the same chains
         made.close()
 
 
@@ -108,7 +108,7 @@ def test_processes_that_are_killed_while_logs_are_delivered_lose_and_double_none
             name = next(name for name in running if name.startswith(victim))
             os.kill(running[name], signal.SIGKILL)
     counted(total)
-    # Reorganisations that the chain's process is killed in the middle of.
+    # Reorganisations during which the chain's process is killed.
     for n, depth in enumerate((2, 3), 1):
         before = world.counts()[1]
         evm.reorganise(depth)

@@ -22,24 +22,24 @@ from tests.chain.world import World, eventually, world_over
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who failed is asked again at once."""
+    """Call a failed endpoint again at once."""
     monkeypatch.setattr(endpoint, "_PAUSES_S", (0.0, 0.01))
     monkeypatch.setattr(watch, "_PAUSES_S", (0.02,))
 
 
 def left_out() -> float:
-    """How many logs were found that an endpoint had left out."""
+    """Return how many omitted logs were found."""
     return metrics.here.row[metrics.CHAIN_LOGS_OMITTED]
 
 
 def watched(folder: Path, *chains: Forgetful, **settings: int) -> tuple[World, int]:
-    """A world over endpoints, and its monitor from the first block on."""
+    """Make a world over endpoints, and its monitor from the first block on."""
     world = world_over(folder, *chains, **settings)
     return world, world.logs(ADDRESS, [TOPIC])
 
 
 async def reads(world: World, monitor_id: int, block: int) -> None:
-    """Wait until a monitor has come to a block."""
+    """Wait until a monitor has reached a block."""
     await eventually(lambda: (c := world.store.cursor(monitor_id)) and c.block == block)
 
 
@@ -95,7 +95,7 @@ async def test_a_block_whose_logs_nobody_gives_yet_is_not_passed(
     world, monitor_id = watched(tmp_path, chain)
     async with world.running() as service:
         await reads(world, monitor_id, 50)
-        until = len(chain.queries) + 9  # three questions in each of three rounds
+        until = len(chain.queries) + 9  # three queries in each of three rounds
         errors = set()
 
         def forgets(_how: str) -> bool:
@@ -132,12 +132,12 @@ async def test_a_chain_whose_headers_do_not_fit_its_logs_holds_nobody(
         assert world.numbers() == chain.logs()
         assert world.cursor(monitor_id).failures < 10, "the first block was tried, no other"
         chain.odd = False
-        for height in range(130, 371, 60):  # then there is something to spare again
+        for height in range(130, 371, 60):  # then the budget has a reserve again
             chain.grow(*[0] * 60)
             await reads(world, monitor_id, height)
         chain.forgets = lambda how: how == BY_CONTRACT
         chain.grow(2)
-        await reads(world, monitor_id, 371)  # it fits: from here on headers are relied on
+        await reads(world, monitor_id, 371)  # the filter matches: headers are trusted from now on
         chain.forgets = lambda how: how in (BY_CONTRACT, ALL)
         chain.grow(3)
         await reads(world, monitor_id, 372)
@@ -196,7 +196,7 @@ async def test_what_full_blocks_cost_is_bounded_and_holds_nobody(tmp_path: Path)
 async def test_an_endpoint_that_is_a_little_behind_is_no_worse_for_being_asked_again(
     tmp_path: Path,
 ) -> None:
-    """It has no logs of a block yet whose header tells of some that are not there."""
+    """The endpoint does not have the logs of a block yet, although its header shows some."""
     chain = Busy(50)
     behind = View(chain)
     behind.forgets = lambda _how: True
@@ -244,7 +244,7 @@ def test_the_bits_of_a_real_block_are_those_of_its_logs(evm: Evm) -> None:
 async def test_logs_of_a_real_chain_are_found_though_an_endpoint_has_none(
     tmp_path: Path, evm: Evm, endpoints: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With one endpoint they are those of the receipts."""
+    """With only one endpoint, the logs come from the receipts."""
     proxies = [Proxy(evm.url) for _ in range(endpoints)]
     try:
         world = World(tmp_path, [proxy.url for proxy in proxies])

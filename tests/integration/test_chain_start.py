@@ -1,4 +1,4 @@
-"""What the process of a chain does first: a kill of it must not hold up transactions for long."""
+"""The start of a chain's process: a kill of the process must not delay transactions for long."""
 
 from __future__ import annotations
 

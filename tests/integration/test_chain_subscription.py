@@ -1,5 +1,5 @@
-"""Subscriptions to new blocks that break in every known way: no block is missed, and the node goes
-back to polling and to the subscription by itself."""
+"""Subscriptions to new blocks that fail in every known way: no block is missed, and the node
+returns to polling, and later to the subscription, by itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def evm(request: pytest.FixtureRequest) -> Iterator[Evm]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A subscription that failed is tried again at once, and noticed to be silent."""
+    """Retry a failed subscription at once, and detect a silent one soon."""
     monkeypatch.setattr(subscription, "_PAUSES_S", (0.02,))
     monkeypatch.setattr(subscription, "_SILENT_S", 0.2)
 
@@ -42,7 +42,7 @@ def contract(evm: Evm) -> Contract:
 
 
 def watching(folder: Path, contract: Contract, websocket: str, **settings: object) -> World:
-    """A world with a monitor of a contract."""
+    """Make a world with a monitor of a contract."""
     world = World(folder, [contract.evm.url], websocket=websocket, **settings)
     world.logs(contract.address, first=contract.evm.height)
     return world
@@ -166,8 +166,8 @@ async def test_an_endpoint_that_announces_nothing_usable_is_polling_and_says_why
                 await eventually(lambda: world.numbers() == [*range(told_of)])
 
             await ping()
-            # The block before the subscription is not announced, which may end a subscription: a
-            # later block then belongs to none.
+            # The block before the subscription is not announced, which may end the subscription;
+            # then a later block belongs to no subscription.
             while fault in FAULTS_OF_ANNOUNCEMENTS and end not in caplog.text:
                 await eventually(lambda: not subscribed(service).reason or end in caplog.text)
                 await ping()
@@ -242,7 +242,7 @@ async def test_polls_are_rare_while_blocks_are_announced(
             await asyncio.to_thread(contract.call, "ping", 1, "")
             await eventually(lambda: subscribed(service).is_complete(service._follower.newest))
             await eventually(lambda: world.numbers() == [1])
-            head = service._head  # whose own looks come, each with the next one's time
+            head = service._head  # with its own polls, each of which sets the time of the next one
             await eventually(lambda: head._due - head._polled_at == pytest.approx(2.0))
     finally:
         proxy.close()

@@ -1,4 +1,4 @@
-"""The command line against a real node, in a process of its own as its users run it."""
+"""The command line against a real node, in a process of its own, like users run it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def shell(node: RunningNode, tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def login(node: RunningNode, tmp_path: Path) -> Shell:
-    """A shell with a login that was saved by the command."""
+    """A shell with a saved login."""
     return shell_with_login(tmp_path / "config", node)
 
 
 @pytest.fixture
 def project(node: RunningNode, request: pytest.FixtureRequest) -> str:
-    """A project with the counter and the publisher `sensor`."""
+    """A project with the counter applet and the publisher `sensor`."""
     name = f"p{abs(hash(request.node.name))}"[:32]
     node.create_project(name)
     node.deploy(name, COUNTER.read_bytes(), "counter")

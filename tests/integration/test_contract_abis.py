@@ -157,7 +157,7 @@ def test_the_commands_of_abis_and_that_a_projects_file_has_them(
 
 
 def _spoil(file: Path, folder: Path) -> None:
-    """A project's file whose ABI is none."""
+    """Make a project's file with an invalid ABI."""
     inside = folder / "inside"
     inside.mkdir()
     unpack(file, inside, KIND, 1 << 20)

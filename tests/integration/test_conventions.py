@@ -80,7 +80,7 @@ def test_a_path_in_another_case_or_with_other_slashes_redirects_to_the_one_meant
     server: Server, method: str, sent: str, meant: str
 ) -> None:
     reply = server.send(method, V0 + sent)
-    # Of doubled slashes the running original says 307 whatever the method.
+    # For doubled slashes the original answers 307, whatever the method.
     assert reply.status == (301 if method == "GET" and "//" not in sent else 307)
     assert reply.headers["Location"] == V0 + meant
 

@@ -39,18 +39,19 @@ def test_30000_events_over_http_and_10000_over_mqtt_are_counted_exactly(
     node, applet_id = counting
     publisher = node.add_publisher("load", "d")
     body = json.dumps(message(publisher, b"x" * 100)).encode()
-    # So many at once that a disk that is slow to sync is not waited for thousands of times.
+    # Many at once, so that a disk with slow syncs does not delay thousands of times.
     assert flood(node.http_port, "load", body, HTTP_EVENTS, depth=250) == HTTP_EVENTS
     assert node.count("load", applet_id) == HTTP_EVENTS
     assert publish(node.mqtt_port, "load", body, MQTT_EVENTS) == MQTT_EVENTS
     expected = HTTP_EVENTS + MQTT_EVENTS
     until(lambda: node.count("load", applet_id) >= expected, "all are handled")
-    time.sleep(1.0)  # one too many would come now
+    time.sleep(1.0)  # an extra one would come now
     assert node.count("load", applet_id) == expected
 
 
 class Ledger:
-    """A client that sends numbered events without end and writes down what was acknowledged."""
+    """A client that sends numbered events until it is stopped, and records the acknowledged
+    ones."""
 
     def __init__(self, node: RunningNode, publisher: object) -> None:
         self.node, self.publisher = node, publisher
@@ -81,13 +82,13 @@ class Ledger:
 
 
 def after_more(ledgers: list[Ledger]) -> None:
-    """Wait until the node has acknowledged some more."""
+    """Wait until the node has acknowledged more events."""
     before = sum(ledger.acknowledged for ledger in ledgers)
     until(lambda: sum(ledger.acknowledged for ledger in ledgers) > before + 50, "it serves")
 
 
 def running(node: RunningNode, kind: str) -> int:
-    """The process id of a part, which may be starting just now."""
+    """Return the process id of a part; wait if it is just starting."""
     return int(until(lambda: parts(node).get(kind), kind))
 
 

@@ -11,7 +11,8 @@ import pytest
 from tests.support.applets import TALLY
 from tests.support.nodes import RunningNode, message
 
-# Of the standard library what is imported late, by what starts children and compiles modules.
+# Modules of the standard library that are imported late, when children are started and modules
+# compiled.
 _STANDARD = ("argparse", "hashlib", "hmac", "json", "multiprocessing", "sqlite3", "tempfile")
 
 _INSTALLED = (str(Path(sys.executable).with_name("fieldbrook")),)
@@ -20,7 +21,8 @@ _MODULE = (sys.executable, "-m", "fieldbrook")
 
 
 class _Elsewhere(RunningNode):
-    """Runs in a folder with a file named after each library, which leaves a mark when imported."""
+    """A node in a folder with a file named like each library, which writes a mark when it is
+    imported."""
 
     def __init__(self, data: Path, folder: Path, program: tuple[str, ...]) -> None:
         self.folder = folder
@@ -44,7 +46,7 @@ def test_a_node_imports_nothing_from_the_folder_in_which_it_is_started(
     try:
         node.log_in()
         node.create_project("room")
-        applet = node.deploy("room", TALLY)  # which is compiled in a process of its own
+        applet = node.deploy("room", TALLY)  # the module is compiled in a process of its own
         publisher = node.add_publisher("room", "d")
         assert node.send("room", message(publisher)).status == 201
         assert node.count("room", applet["appletID"]) == 1

@@ -1,4 +1,4 @@
-"""The lock of the data folder: one node at a time works in it."""
+"""The lock of the data folder: only one node at a time uses it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def whole(start_node: StartNode) -> RunningNode:
 
 
 def start_another(command: str, data: Path) -> subprocess.CompletedProcess[str]:
-    """A node on this folder, on ports of its own; it is expected to end at once."""
+    """Start a node on this folder, on ports of its own; it must end at once."""
     return subprocess.run(
         [
             *(sys.executable, "-m", "fieldbrook", command, "--data", str(data)),

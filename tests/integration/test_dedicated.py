@@ -1,4 +1,4 @@
-"""Projects with a worker of their own: who may have one, and that they get it."""
+"""Projects with a worker of their own: who may request one, and whether they get it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def node(start_module_node: StartNode) -> RunningNode:
 
 
 def room(node: RunningNode, name: str) -> tuple[Any, str]:
-    """A project with the tally applet: its publisher, and the id of the applet."""
+    """A project with the tally applet; gives its publisher and the id of the applet."""
     node.create_project(name)
     applet = node.deploy(name, TALLY, strategies=strategies(DEFAULT="start"))
     return node.add_publisher(name, "d"), applet["appletID"]
@@ -32,7 +32,7 @@ def health(node: RunningNode) -> Any:
 
 
 def worker_of(node: RunningNode, name: str) -> str:
-    """The part of the worker that runs a project, empty without one."""
+    """Return the part name of the worker that runs a project; empty if there is none."""
     running = {row["project"]: row for row in health(node)["running"]}
     return str(running.get(name, {}).get("worker", ""))
 

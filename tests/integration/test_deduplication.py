@@ -43,7 +43,8 @@ def make(tmp_path: Path) -> Iterator[Callable[[], Project]]:
 
 
 def counted(project: Project, *events: WireEvent) -> list[int]:
-    """What the handler counted for each event of one round: a stored count for a repeated one."""
+    """Return the handler's count for each event of one round; a repeated event has its stored
+    count."""
     return [handlers(result)[0][1] for result in project.round(events)]
 
 

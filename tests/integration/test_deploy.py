@@ -1,4 +1,4 @@
-"""Deployments under load: a new module takes over, and no event is lost or fails."""
+"""Deployments under load: a new module replaces the old one, and no event is lost or fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.applets import TALLY, UNLINKABLE
 from tests.support.nodes import PREFIX, RunningNode, StartNode, message, until
 from tests.support.tools import LIMIT_S
 
-# Many processes are started: a minute, with a fifth of a core.
+# Many processes are started, which takes a minute with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
 
 REDEPLOYMENTS = 12
@@ -23,7 +23,7 @@ SENDERS = 4
 
 
 def counting(key: bytes) -> bytes:
-    """The tally applet, counting under another key of five letters."""
+    """Return the tally applet with another key of five letters."""
     return TALLY.replace(b'"count"', b'"%b"' % key)
 
 
@@ -90,7 +90,7 @@ def test_no_event_is_lost_or_fails_while_modules_take_over_from_each_other(
     flood = Flood(node.http_port, project, publisher)
     try:
         for number in range(1, REDEPLOYMENTS + 1):
-            flood.wait_for_more(20)  # each module has some of the events to itself
+            flood.wait_for_more(20)  # each module handles some of the events
             answer = node.redeploy(applet_id, modules[number % 2])
             assert (answer.status, answer.json["version"]) == (200, number + 1), answer
             assert not flood.wrong
@@ -148,7 +148,7 @@ def test_applets_with_the_same_cache_prefix_share_their_pairs(node: RunningNode)
 
 
 def old_files(node: RunningNode, applet: Any) -> list[Path]:
-    """The files of an applet's module, made older than those that are left alone."""
+    """Return the files of an applet's module, with times so old that they may be removed."""
     files = list((node.data / "modules").glob(f"{applet['resource']['path']}.*"))
     assert files
     for file in files:
@@ -173,7 +173,7 @@ def test_the_file_of_a_deleted_resource_stays_while_an_applet_runs_it(node: Runn
     files, spares = old_files(node, made), old_files(node, spare)
     publisher = node.add_publisher("running", "p")
     assert node.call("DELETE", f"/resource/{made['resourceID']}").status == 204
-    # Removing another makes the registry look for files that nobody owns.
+    # After a removal, the registry looks for files that nobody owns.
     assert node.call("DELETE", f"/applet/{spare['appletID']}").status == 204
     assert node.call("DELETE", f"/resource/{spare['resourceID']}").status == 204
     until(lambda: not any(file.exists() for file in spares), "other files are removed")

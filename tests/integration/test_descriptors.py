@@ -1,4 +1,4 @@
-"""More connections than a process may have open files: stores and projects keep theirs."""
+"""More connections than the limit of open files: stores and projects keep their files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FewFilesOverTls(TlsNode):
 
 @contextmanager
 def flood(port: int, sent: bytes) -> Iterator[list[socket.socket]]:
-    """Many connections that send something and keep what they have."""
+    """Open many connections that send something and stay open."""
     with ExitStack() as stack:
         opened = []
         for _ in range(FLOOD):
@@ -121,7 +121,7 @@ def test_more_connections_than_files_take_nothing_from_others_and_are_logged_onc
 
 
 def test_websockets_of_mqtt_take_no_files_from_others(node: RunningNode) -> None:
-    """Each has two descriptors, and stays open for as long as its client is silent."""
+    """Each WebSocket has two descriptors, and stays open while its client is silent."""
     gateway = parts(node)["fb-http:0"]
     before = files_of(gateway)
     with ExitStack() as stack:

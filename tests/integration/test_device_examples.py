@@ -1,5 +1,5 @@
-"""The examples of devices, run against a node that answers, is away, dies, or whose answer is
-lost."""
+"""The examples of devices, run against a node that answers, is unreachable, dies, or whose answer
+is lost."""
 
 from __future__ import annotations
 
@@ -120,14 +120,14 @@ def _of_the_sketch(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def said(process: subprocess.Popen[str]) -> list[str]:
-    """All that a device printed until its end."""
+    """Return everything that a device printed until its end."""
     return process.communicate(timeout=LIMIT_S)[0].splitlines()
 
 
 @contextmanager
 def lossy(place: Place, losses: int) -> Iterator[tuple[str, list[bytes]]]:
-    """A proxy that passes requests on to the node, and loses its first answers. Gives its address
-    and what was sent: target and body of each request."""
+    """A proxy that forwards requests to the node, and loses its first answers. Gives its address
+    and the requests: target and body of each."""
     seen: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):

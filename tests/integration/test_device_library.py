@@ -1,4 +1,5 @@
-"""The device library against nodes: what is sent once is handled once, whatever dies between."""
+"""The device library against nodes: an event that is sent once is handled once, regardless of which
+process dies."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def place(start_module_node: StartNode) -> Place:
 
 
 class Kept:
-    """What a device was told."""
+    """The outcomes that were reported to a device."""
 
     def __init__(self) -> None:
         self.accepted: list[Accepted] = []
@@ -78,7 +79,7 @@ Connect = Callable[..., tuple[Device, Kept]]
 @pytest.fixture
 def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     """Makes devices of the publisher `sensor`, which are closed at the end."""
-    monkeypatch.setattr(sending, "LONGEST_PAUSE_S", 0.5)  # nobody has to wait a minute
+    monkeypatch.setattr(sending, "LONGEST_PAUSE_S", 0.5)  # so that the test does not wait a minute
     made: list[Device] = []
 
     def make(place: Place, transport: str, **options: Any) -> tuple[Device, Kept]:
@@ -145,7 +146,7 @@ def test_the_same_event_of_the_application_runs_once(
     device.send("START", "21.5", event_id=name, at=1_666_211_451)  # another time, another event
     assert device.flush(LIMIT_S)
     assert place.count() == before + 2
-    if transport == "http":  # MQTT does not tell
+    if transport == "http":  # MQTT does not report it
         assert [outcome.replayed for outcome in kept.accepted] == [False, True, True, False]
 
 
@@ -318,7 +319,7 @@ def test_no_event_is_lost_or_doubled_when_the_device_is_killed_in_the_middle(
         for _ in range(lines):
             assert process.stdout.readline().strip().isdecimal()
         os.kill(process.pid, signal.SIGKILL)
-        # What it had printed and nobody had read counts, too.
+        # Output that was not read yet counts, too.
         returned += lines + len(process.communicate()[0].splitlines())
     last = start(0)
     assert last.communicate(timeout=LIMIT_S)[0] == "sent\n"
@@ -390,7 +391,8 @@ def test_tls_needs_the_authority_of_the_node(
 
 
 def test_an_answer_that_is_not_a_nodes_refuses_nothing(place: Place, connect: Connect) -> None:
-    """As of the login page of a network: the path is one that the node answers otherwise."""
+    """Such an answer comes from the login page of a network, for example; the node answers this
+    path differently."""
     url = f"http://127.0.0.1:{place.node.dashboard_port}/docs"
     device, kept = connect(place, "http", url=url)
     device.send("START", "x")

@@ -1,4 +1,4 @@
-"""Topics that all clients may use, and messages that no project takes."""
+"""Topics that all clients may use, and messages without a project."""
 
 from __future__ import annotations
 

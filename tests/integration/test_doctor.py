@@ -1,4 +1,4 @@
-"""`fieldbrook doctor` says what a node lacks on this machine, and what to do."""
+"""`fieldbrook doctor` reports what a node lacks on this machine, and how to fix it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Report = dict[str, tuple[str, str]]
 def examine(
     data: Path, *flags: str, code: int = 0, before: Callable[[], None] | None = None
 ) -> Report:
-    """State and text of each check; `before` runs in the program's process."""
+    """Return state and text of each check; `before` runs in the program's process."""
     ports = [f"--{name}-port={free_port()}" for name in ("http", "mqtt", "dashboard")]
     program = [sys.executable, "-m", "fieldbrook", "--json", "doctor", "--data", str(data)]
     done = subprocess.run(

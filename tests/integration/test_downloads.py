@@ -29,7 +29,7 @@ def opened() -> Iterator[ExitStack]:
 
 
 def ask(port: int, request: str, token: str, body: bytes = b"") -> socket.socket:
-    """Send a request on a connection that takes little without being read."""
+    """Send a request on a connection with small buffers."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
     connection.settimeout(LIMIT_S)
@@ -87,7 +87,7 @@ def test_unread_answers_of_an_account_are_limited_and_free_their_memory(
     node.create_project("long")
     applet_id = node.deploy("long", TALLY)["appletID"]
     path = f"/kv/long?appletID={applet_id}&key=a"
-    # In an answer each of these characters has six.
+    # In an answer each of these characters takes six.
     assert node.call("PUT", path, {"value": "<" * 1_000_000}).status == 200
     size = len(node.call("GET", path).body)
     assert size > 6_000_000
@@ -176,7 +176,7 @@ def test_a_download_ends_when_the_token_of_its_caller_expires(
 
 
 def open_files(folder: str) -> list[str]:
-    """The files of a folder that this process has open, removed ones included."""
+    """Return the files of a folder that this process has open, including removed ones."""
     found = []
     for each in Path("/proc/self/fd").iterdir():
         try:

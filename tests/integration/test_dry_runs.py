@@ -1,4 +1,4 @@
-"""Dry runs of applets and inspection of modules: what they tell, and that nothing comes of them."""
+"""Dry runs of applets and inspection of modules: their answers, and that they have no effects."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ MINT = b"""(module (memory (export "memory") 1)
 
 
 class Trying:
-    """A node with an applet that does everything, and one that hands its payload to SQL."""
+    """A node with an applet that uses everything, and one that runs its payload as SQL."""
 
     def __init__(self, start: StartNode) -> None:
         self.node = start("--deadline-ms", "1000")
@@ -113,7 +113,7 @@ class Trying:
         return answer.json
 
     def state(self) -> Any:
-        """What a run that counts would have changed."""
+        """Return everything that a real run could have changed."""
         return [
             self.call("GET", f"/kv/dry?appletID={self.applet_id}&values=true").json["data"],
             self.call("GET", "/sql/dry/t_readings").json["data"],

@@ -1,4 +1,4 @@
-"""Effects of handlers: messages, API calls and metrics leave with the commit of their event, or
+"""Effects of handlers: messages, API calls and metrics are sent after the commit of their event, or
 never."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sending:
         return code
 
     def accepts(self, payload: bytes) -> bool:
-        """Whether the node takes an event that publishes its payload."""
+        """Return whether the node accepts an event that publishes its payload."""
         event = message(self.publisher, payload, "PUBLISH")
         return self.node.send("sender", event).status == 201
 
@@ -51,7 +51,7 @@ class Sending:
 
 
 class Hook(http.server.BaseHTTPRequestHandler):
-    """Answers every POST with what it was sent."""
+    """Answers every POST with the body of the request."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))

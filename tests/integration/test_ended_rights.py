@@ -1,4 +1,4 @@
-"""Requests that wait for minutes change nothing more when their caller's rights have ended."""
+"""Requests that wait for minutes change nothing if their caller's rights have ended meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LETTERS = 35
 
 
 class FullStore(MemoryStore):
-    """Has dead letters."""
+    """A store with dead letters."""
 
     def select_dead_letters(
         self, wanted: LetterFilter, selected: LetterRange, limit: int

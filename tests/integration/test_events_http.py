@@ -24,7 +24,7 @@ DEADLINE_MS = 1_000
 
 
 class World:
-    """A node with a project, an applet whose handlers are strategies, and a publisher."""
+    """A node with a project, an applet with a strategy for each handler, and a publisher."""
 
     def __init__(self, start: StartNode) -> None:
         flags = ("--deadline-ms", str(DEADLINE_MS), "--memory-limit-bytes", str(4 << 20))
@@ -44,11 +44,11 @@ class World:
         return sent
 
     def count(self) -> int:
-        """How many events the applet has counted."""
+        """Return how many events the applet has counted."""
         return self.node.count("NftMinter", self.applet_id)
 
     def still_works(self) -> None:
-        """The next good event is handled."""
+        """Check that the next valid event is handled."""
         before = self.count()
         answer = self.node.send("NftMinter", self.event())
         assert answer.status == 201, answer
@@ -233,7 +233,7 @@ def test_a_large_batch_is_counted_exactly(world: World) -> None:
 
 
 def token_of(world: World, **claims: Any) -> str:
-    """A token signed with the node's own key, as only a mistake or a thief would make it."""
+    """Return a token signed with the node's own key, as only a bug or a thief could make it."""
     key = (world.node.data / "secrets" / "token.key").read_bytes()
     base = {"Payload": world.publisher["publisherID"], "iss": "fb"}
     return jwt.encode(base | claims, key, "HS256")
@@ -279,7 +279,7 @@ UNKNOWN: dict[str, tuple[Callable[[World], Any], int, str, str]] = {
 
 
 def refused(world: World, body: Any, status: int, key: str, named: str) -> None:
-    """Send an event that is refused with this answer and harms nothing."""
+    """Send an event; check that it is refused with this answer, and that the node still works."""
     before = world.count()
     answer = world.node.send("NftMinter", body)
     assert (answer.status, answer.json["key"]) == (status, key), answer
@@ -427,7 +427,7 @@ def test_a_project_that_idles_is_stopped_and_started_by_its_next_event(
 
 
 def open_files(pid: int) -> list[str]:
-    """Where the descriptors of a process lead to."""
+    """Return the targets of the descriptors of a process."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -474,7 +474,7 @@ def test_events_that_wait_for_a_project_do_not_bring_it_back_after_its_removal(
     waiting = [socket.create_connection(address, timeout=LIMIT_S) for _ in range(12)]
     for connection in waiting:
         connection.sendall(request)
-        time.sleep(DEADLINE_MS / 1000 / 8)  # in frames of their own: two are on their way
+        time.sleep(DEADLINE_MS / 1000 / 8)  # in separate frames, so that two are in flight
     assert node.call("DELETE", "/project/p").status == 204
     answers = [connection.recv(65536) for connection in waiting]
     assert b" 404 Not Found" in answers[-1]
@@ -490,7 +490,7 @@ def test_a_full_store_refuses_the_event_and_takes_the_next_that_fits(start_node:
     node.create_project("p")
     applet_id = node.deploy("p", TALLY, strategies=strategies(DEFAULT="echo"))["appletID"]
     publisher = node.add_publisher("p", "d")
-    kept = b"1" * 700_000  # while it is kept, another of its size does not fit
+    kept = b"1" * 700_000  # while the store has it, another of this size does not fit
     assert node.send("p", message(publisher, kept)).status == 201
     answer = node.send("p", message(publisher, bytes(700_000)))
     assert (answer.status, answer.json["key"]) == (507, "InsufficientStorage"), answer
@@ -523,5 +523,5 @@ def test_two_gateways_share_the_port_and_one_goes_on_when_the_other_dies(
     until(all_served, "both serve")
     path = f"/publisher/p?publisherID={publisher['publisherID']}"
     assert node.call("DELETE", path).status == 204
-    # With the answer to the removal, and by whichever gateway has the connection.
+    # It holds as soon as the removal is answered, in every gateway.
     assert {node.send("p", json.loads(body)).status for _ in range(16)} == {404}

@@ -1,4 +1,4 @@
-"""The examples, built from source by their own scripts and run by the node's hosts."""
+"""The examples, built from source by their own scripts and run in the node's hosts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def build(name: str, folder: Path) -> Path:
-    """Build an example into a folder; returns the module."""
+    """Build an example into a folder; return the module."""
     for tool in ("bash", *TOOLS[name]):
         require_tool(tool)
     done = subprocess.run(
@@ -60,12 +60,12 @@ def build(name: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def module_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Builds an example at its first use in this file."""
+    """Return the module of an example, which is built at its first use in this file."""
     return functools.cache(lambda name: build(name, tmp_path_factory.mktemp(name)))
 
 
 class Deployed:
-    """A built example with a store of its own, as a project would have it."""
+    """A built example with a store of its own, like in a project."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -75,7 +75,7 @@ class Deployed:
         self.error = ""
 
     def send(self, payload: bytes, handler: str = "start") -> int:
-        """Run a handler; its writes are kept when it did not fail. Returns its code."""
+        """Run a handler; keep its writes if it did not fail. Return its code."""
         run = Run(payload, env=self.env, read=self.store.get)
         code, error = self.host.run(handler, run)
         if not error:

@@ -22,11 +22,11 @@ from tests.support.tools import LIMIT_S
 STRATEGIES = strategies("start", "burn")
 _QUIET = 60
 _FEW = 5
-_BATCH = 8_192  # events: what one publisher alone may have waiting
+_BATCH = 8_192  # events: the limit of waiting events for one publisher
 
 
 class Pair:
-    """A node with a project that is slow and noisy, and one that is neither."""
+    """A node with a slow, noisy project and a quiet project."""
 
     def __init__(self, start: StartNode, *flags: str, command: str = "up") -> None:
         self.node = start(*flags, command=command)
@@ -38,34 +38,37 @@ class Pair:
             self.publishers[name] = self.node.add_publisher(name, "d")
 
     def slow(self) -> dict[str, Any]:
-        """An event whose handler computes for so long that the machine's speed is in everything:
-        a deadline would end handlers of the quiet one, too, where there is much else to do."""
+        """Return an event whose handler computes for a fixed number of steps, so that all times
+        depend on the machine's speed in the same way: on a busy machine, a fixed deadline would
+        also end handlers of the quiet project."""
         return message(self.publishers["noisy"], b"", "BURN")
 
     def letters(self) -> int:
-        """How many of the slow events have been handled: their handler fails."""
+        """Return how many of the slow events have been handled, which are dead letters because
+        their handler fails."""
         total: int = self.node.call("GET", "/dead_letter/noisy?limit=1").json["total"]
         return total
 
     def takes(self, project: str, event: dict[str, Any]) -> bool:
-        """Whether an event is handled."""
+        """Return whether an event is handled."""
         return self.node.send(project, event).status == 201
 
     def counted(self) -> int:
         return self.node.count("quiet", self.applets["quiet"]["appletID"])
 
     def refuses(self) -> bool:
-        """Whether events of the noisy project have been refused because too many wait already.
+        """Return whether events of the noisy project have been refused because too many wait
+        already.
 
-        The answers of the batches cannot say so at once: a batch is refused as a whole only when
-        none of its events finds a place, and batches that are taken together share the places.
+        The answers of the batches do not show this at once: a batch is refused as a whole only if
+        none of its events can wait, and batches that arrive together share the free places.
         """
         rows = self.node.call("GET", "/refused_event?limit=100").json["data"]
         return any((row["project"], row["error"]) == ("noisy", "TooManyRequests") for row in rows)
 
     @contextmanager
     def flood(self) -> Iterator[list[Answer]]:
-        """Two publishers' worth of slow events, sent until the block ends."""
+        """Send slow events of two publishers until the end of the context."""
         answers: list[Answer] = []
         body = json.dumps({"events": [self.slow()] * _BATCH}).encode()
         over = threading.Event()
@@ -91,7 +94,7 @@ class Pair:
         finally:
             over.set()
             for thread, connection in zip(threads, connections, strict=True):
-                # What it waits for is handled in minutes.
+                # The waiting events take minutes.
                 with suppress(OSError, AttributeError):
                     connection.sock.shutdown(socket.SHUT_RDWR)
                 thread.join()
@@ -119,7 +122,7 @@ def test_a_quiet_publisher_has_its_turn_beside_a_noisy_one_of_its_project(pair: 
     quiet = pair.node.add_publisher("noisy", "quiet")
     with pair.flood():
         for number in range(5):
-            # On a machine with much else to do the events that run now may take 15 s.
+            # On a busy machine, the running events may take 15 s.
             until(partial(pair.takes, "noisy", message(quiet, b"%d" % number, "START")), "its turn")
         assert pair.letters() < _BATCH // 2, "most of the noisy one's still wait"
 
@@ -142,8 +145,8 @@ def test_a_device_that_floods_its_slow_project_over_mqtt_holds_up_no_other(
 
 
 def _flood_over_mqtt(pair: Pair, port: int) -> None:
-    """Another project's events, and those of another device of the same one, are handled long
-    before the flood is over."""
+    """Check that events of another project, and of another device of the same project, are handled
+    long before the flood is over."""
     slow = json.dumps(pair.slow()).encode()
     quick = json.dumps(message(pair.publishers["quiet"], b"x", "START")).encode()
     patient = pair.node.add_publisher("noisy", "patient")
@@ -160,12 +163,12 @@ def _flood_over_mqtt(pair: Pair, port: int) -> None:
             lambda: pair.node.count("noisy", applet_id) == _FEW,
             "those of a device beside the noisy one",
         )
-        assert pair.letters() < 1_500  # the noisy one is far from done
+        assert pair.letters() < 1_500  # most events of the noisy project still wait
     flood.join(LIMIT_S)
     assert not flood.is_alive()
 
 
 def _flood(noisy: Device, body: bytes) -> None:
-    """Publish until the connection is closed, which is before all of it is acknowledged."""
+    """Publish until the connection is closed, which happens before all is acknowledged."""
     with suppress(OSError):
         noisy.publish_all([("noisy", body)] * 6_000)

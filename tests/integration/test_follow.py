@@ -15,7 +15,7 @@ from tests.support.tools import LIMIT_S
 
 
 class Follower:
-    """A client that reads server-sent events."""
+    """A client of server-sent events."""
 
     def __init__(self, node: RunningNode, path: str, **headers: str) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=LIMIT_S)
@@ -24,7 +24,7 @@ class Follower:
         self.answer = self.connection.getresponse()
 
     def row(self) -> tuple[str, Any]:
-        """The id and the data of the next event."""
+        """Return the id and the data of the next event."""
         name, value = "", ""
         for line in iter(self.answer.readline, b""):
             text = line.decode().rstrip("\n")

@@ -1,4 +1,4 @@
-"""Imports of hostile archives are refused, and the gateway does not grow."""
+"""Imports of hostile archives are refused, and the memory of the gateway does not grow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.nodes import Answer, RunningNode, parts, until
 # A process is started for each archive.
 pytestmark = pytest.mark.timeout(400)
 
-# An upload is held in memory some times over: as received, as parsed, as written.
+# An upload is in memory several times: as received, as parsed, as written.
 GROWTH_BYTES = 48 << 20
 HEAVY = (
     '(module (memory (export "memory") 1) (func (export "start") (param i32) (result i32) '
@@ -75,7 +75,7 @@ def test_reading_an_archive_ends_at_the_limit_of_memory(tmp_path: Path) -> None:
 
 
 def _slow_project() -> bytes:
-    """A project with a module that takes seconds to compile."""
+    """Return a project with a module that takes seconds to compile."""
     times: Any = {"created_at": 1, "updated_at": 1}
     sha256 = hashlib.sha256(HEAVY).hexdigest()
     module = Resource(
@@ -153,12 +153,12 @@ def test_a_gateway_starts_although_it_cannot_remove_what_was_left(
     folder = tmp_path / "uploads"
     path = new_path(folder, "http:0", ".parts")
     try:
-        for depth in range(200, 1_700, 100):  # of folders that lie in each other: rmtree gives up
+        for depth in range(200, 1_700, 100):  # of nested folders: rmtree fails
             (path / "/".join(["a"] * depth)).mkdir(parents=True)
         new_path(folder, "http:0", ".wasm").touch()
         assert remove_leftovers(folder, "http:0", ["http:0"]) == 1
         assert "a temporary file of a killed request" in caplog.text
-    finally:  # pytest cannot remove it either: every later run would end with its error
+    finally:  # pytest cannot remove it either, and would fail at the end of every later run
         subprocess.run(["rm", "-rf", str(path)], check=True)
 
 

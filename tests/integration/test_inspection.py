@@ -71,7 +71,7 @@ def test_reading_a_log_again_and_again_keeps_no_project_awake(node: RunningNode)
 
     def sleeps() -> bool:
         assert logged(node, "asleep") == ["one"]
-        time.sleep(0.5)  # as somebody who looks twice a second
+        time.sleep(0.5)  # like a user who reads twice a second
         return "project" not in parts(node)
 
     until(sleeps, "the project retires")

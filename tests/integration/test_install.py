@@ -1,4 +1,4 @@
-"""Installation with pipx, as the guide describes it, and the node that runs then."""
+"""Installation with pipx, as the guide describes it, and the installed node."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from tests.unit.repository.test_packaging import ROOT, built
 
 __all__ = ["built"]
 
-# All dependencies are installed into a new environment: a minute, with a fifth of a core.
+# All dependencies are installed into a new environment, which takes a minute with a fifth of a
+# core.
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which pipx has its environments and programs."""
+    """A home folder with the environments and programs of pipx."""
     return tmp_path_factory.mktemp("home")
 
 
 def pipx(home: Path, *arguments: str) -> str:
     places = {"HOME": home, "PIPX_HOME": home / "pipx", "PIPX_BIN_DIR": home / "bin"}
-    # The node compiles what it imports, which is a small part of all libraries.
+    # Python compiles the imported modules, which are a small part of all libraries.
     quick = {"PIP_COMPILE": "0"}
     done = subprocess.run(
         [sys.executable, "-m", "pipx", *arguments],
@@ -44,7 +45,7 @@ def pipx(home: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def program(home: Path, built: tuple[Path, Path]) -> Path:
-    """`fieldbrook` as pipx installs it, with what the guide names beside it."""
+    """`fieldbrook` as pipx installs it, with the additional packages of the guide."""
     guide = (ROOT / "docs" / "how-to" / "deploy.md").read_text("utf-8")
     assert "\npipx install '.[postgres]'\n" in guide
     pipx(home, "install", f"{built[1]}[postgres]")
@@ -94,6 +95,6 @@ def test_the_installation_without_extras_takes_at_most_90_mb(program: Path) -> N
     )
     sizes = json.loads(done.stdout)
     assert {"fieldbrook", "wasmtime", "psycopg"} <= set(sizes)
-    # What this test adds to have a database, and the installer, which was there before.
+    # Packages that this test adds for a database, and the installer, which existed before.
     others = {"psycopg", "psycopg-binary", "pip", "setuptools"}
     assert sum(size for name, size in sizes.items() if name not in others) <= 90_000_000

@@ -83,7 +83,7 @@ def test_isolation_is_what_was_said_last_and_one_of_three_words(node: RunningNod
 
 
 def test_handlers_of_several_applets_have_nothing_of_each_other_s(node: RunningNode) -> None:
-    """One event, four handlers: one traps, one never ends, two count under the same key."""
+    """One event runs four handlers: one traps, one never ends, and two count under the same key."""
     node.create_project("apart")
     handlers = ("start", "fail", "spin", "quiet")
     applets = {

@@ -317,7 +317,7 @@ def test_events_of_a_range_run_again_under_names_of_their_own(kept: Keeping) -> 
     (record,) = kept.history("range-3#r1")
     assert record["publisherID"] == kept.publisher["publisherID"]
     assert record["size"] == 1
-    # What was replayed is not replayed again with the next range, and is numbered on.
+    # Replayed events are not replayed again with the next range, and their numbers continue.
     kept.history("range-11#r1")
     again = replayed(kept, first, FOREVER, eventType="START", publisher="d").json
     assert (again["found"], again["replayed"]) == (12, 12)
@@ -363,7 +363,7 @@ def test_a_replay_that_fails_is_told_and_leaves_a_dead_letter(
         "notReplayable": 0,
     }
     assert kept.letter_of("failing-0#r1")["attempts"] == 2
-    # Looking at an event needs no word for it.
+    # Reading an event needs no reason.
     assert "failing-0" in shell.text("event", "kept", "failing-0")
     assert shell.text("event", "show", "kept", "failing-0") == shell.text(
         "event", "kept", "failing-0"

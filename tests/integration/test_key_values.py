@@ -38,7 +38,7 @@ def path(node: RunningNode) -> str:
     return f"/kv/keys?appletID={applet['appletID']}"
 
 
-# `start` adds one to the number of 4 bytes under `count`, and answers it.
+# `start` adds one to the 4-byte number under `count`, and returns it.
 COUNTER_MODULE = b"""
 (module
   (import "env" "ws_set_db" (func $set_db (param i32 i32 i32 i32) (result i32)))
@@ -62,7 +62,7 @@ def put(node: RunningNode, path: str, key: bytes, value: bytes) -> Answer:
 
 
 def count(node: RunningNode, publisher: Any) -> int:
-    """The code of a run of `start`."""
+    """Run `start` and return its code."""
     answer = node.send("keys", message(publisher))
     assert answer.status == 201, answer
     code: int = answer.json["results"][0]["code"]
@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_change_is_named(node: RunningNode, path: str) -> N
 def test_changes_by_clients_and_by_handlers_lose_nothing_of_each_other(
     node: RunningNode, path: str
 ) -> None:
-    """Each handler's run reads and writes the count; each change resets it to a known number."""
+    """Each run of the handler increments the count; each change resets it to a known number."""
     publisher = node.add_publisher("keys", "racer")
     codes: list[int] = []
 
@@ -234,7 +234,7 @@ def test_many_commands_in_a_frame_are_no_events_for_handlers_that_share_an_insta
             (WRITE_KEY, NODE_COMMAND, "", pack([made.applet_id, b"k%d" % n, b"v"]), 1, 0, "")
             for n in range(12)
         ]
-        # An event of the same type in front of them is none of them, either.
+        # An earlier event of the same type is not one of them, either.
         event: WireEvent = (WRITE_KEY, 1, "e", b"cn", 1, 0, "")
         results = made.round([event, *commands])
         assert [each[0][1] for each in results] == [1] + [0] * 12

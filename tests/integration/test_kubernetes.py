@@ -1,4 +1,4 @@
-"""What the manifests for Kubernetes ask of a node, asked of a real one."""
+"""The probes and settings of the manifests for Kubernetes, with a real node."""
 
 from __future__ import annotations
 

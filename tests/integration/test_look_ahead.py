@@ -32,18 +32,19 @@ def event(
 
 
 def counting(first: int, count: int = 60) -> list[WireEvent]:
-    """Events of six publishers, each of which counts under a key of its own."""
+    """Return events of six publishers, each of which counts under a key of its own."""
     return [event(first + n, b"c%d" % (n % 6), n % 6) for n in range(count)]
 
 
 def codes(results: Sequence[Any]) -> list[Any]:
-    """Codes and errors of results, stored ones too, without the numbers of instances."""
+    """Return codes and errors of results, including stored ones, without the numbers of
+    instances."""
     bare = [result[1] if result[:1] == (REPEATED,) else result for result in results]
     return [[handler[1:] for handler in result] for result in bare]
 
 
 def runs(result: str) -> float:
-    """How many speculative runs had this result."""
+    """Return how many speculative runs had this result."""
     return metrics.here.row[metrics.LOOK_AHEAD_RUNS[result]]
 
 
@@ -70,7 +71,7 @@ def make(tmp_path: Path, modules: Path) -> Iterator[Make]:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, modules: Path) -> Iterator[list[Project]]:
-    """The same project with its own thread only, and with three others."""
+    """The same project with only its own thread, and with three more threads."""
     both = [Project(tmp_path_factory.mktemp(f"s{n}"), modules, n, MODULE) for n in (0, 3)]
     yield both
     for project in both:

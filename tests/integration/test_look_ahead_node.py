@@ -21,7 +21,7 @@ def counted(node: RunningNode, project: str, applet: str) -> int:
 
 
 def kept(node: RunningNode) -> float:
-    """How many runs of other threads have counted so far."""
+    """Return how many runs of other threads were used so far."""
     page = node.call("GET", "/metrics").body
     found = re.search(rb'\nfieldbrook_look_ahead_runs_total\{result="kept"\} (.+)\n', page)
     return float(found[1]) if found else 0.0

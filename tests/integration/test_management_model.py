@@ -1,7 +1,8 @@
-"""Model test of management: after any sequence of calls a node has what a small model has.
+"""Model test of management: after any sequence of calls a node has the same objects as a small
+model.
 
-Two accounts and an administrator create, change and remove things at random, each other's
-too; after every call the lists are compared, and in the middle the node is restarted.
+Two accounts and an administrator create, change and remove objects at random, including each
+other's; after every call the lists are compared, and in the middle the node is restarted.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from tests.support.nodes import Answer, RunningNode, message
 
 SEEDS = range(4)
 STEPS = 90  # before the restart, and again after it
-CODES = {"start": 0, "mint": 7}  # what the handlers of the module return
-NOBODYS = "1"  # an id that nothing has
+CODES = {"start": 0, "mint": 7}  # the return values of the module's handlers
+NOBODYS = "1"  # an unused id
 
 people = ["ada", "bob"]
-# Whoever a project belongs to, and now and then whom it does not.
+# Mostly the owner of a project, and sometimes another account.
 roles = ["owner", "owner", "owner", "owner", "other"]
 admins = ["root", "root", "root", "owner", "other"]
 projects = ["p", "q"]
@@ -37,7 +38,7 @@ thresholds = [1_000_000, 2_000_000]
 
 @dataclass
 class Known:
-    """A project as the model has it; everything by its id, in the order of its creation."""
+    """A project in the model; all objects are by id, in the order of their creation."""
 
     owner: str
     project_id: str
@@ -49,7 +50,8 @@ class Known:
     limits: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def codes(self, event_type: str) -> list[int]:
-        """What the handlers of an event answer: of its exact type, else those of DEFAULT."""
+        """Return the codes of an event's handlers: those of its exact type, or else those of
+        DEFAULT."""
         for wanted in (event_type, "DEFAULT"):
             fitting = [s for s in self.strategies.values() if s[1] == wanted]
             if fitting:
@@ -61,7 +63,7 @@ class Known:
 
 
 def pick(items: dict[str, Any], number: int) -> str:
-    """One of the ids, or one that nothing has when there are none."""
+    """Return one of the ids, or an unused one if there are none."""
     return list(items)[number % len(items)] if items else NOBODYS
 
 
@@ -69,7 +71,7 @@ STEPS_THERE_ARE: list[tuple[Callable[..., None], dict[str, Sequence[Any]]]] = []
 
 
 def step(**choices: Sequence[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a method of `Walk` one of its steps; its arguments are chosen from these."""
+    """Decorator that makes a method a step of `Walk`; its arguments are chosen from these."""
 
     def register(method: Callable[..., None]) -> Callable[..., None]:
         STEPS_THERE_ARE.append((method, choices))
@@ -79,7 +81,7 @@ def step(**choices: Sequence[Any]) -> Callable[[Callable[..., None]], Callable[.
 
 
 class Walk:
-    """One random walk over a node that has no projects when it begins."""
+    """One random walk over a node without projects."""
 
     def __init__(self, node: RunningNode, tokens: dict[str, str], module: bytes) -> None:
         self.node, self.tokens, self.module = node, tokens, module
@@ -113,12 +115,12 @@ class Walk:
                 raise
 
     def actor(self, role: str, project: str) -> str:
-        """Which account a role means, for a project that may not be there."""
+        """Return the account of a role, for a project that may not exist."""
         owner = self.model[project].owner if project in self.model else "ada"
         return {"owner": owner, "other": "bob" if owner == "ada" else "ada"}.get(role, role)
 
     def own(self, who: str, project: str) -> Known | None:
-        """The project, if it is there and this account's."""
+        """Return the project if it exists and belongs to this account."""
         known = self.model.get(project)
         return known if known is not None and known.owner == who else None
 
@@ -146,7 +148,7 @@ class Walk:
     def remove_project(self, role: str, project: str, sure: bool) -> None:
         who = self.actor(role, project)
         if not sure:
-            return  # else little would ever be in a project
+            return  # otherwise a project would rarely contain much
         answer = self.call(who, "DELETE", f"/project/x/{project}")
         if self.own(who, project) is None:
             self.expect(answer, 404, "ProjectNotFound")
@@ -433,7 +435,7 @@ class Walk:
         } == known.limits
 
     def leave(self) -> None:
-        """The next walk finds no project, and nothing that was in one."""
+        """Remove all projects, and check that nothing of them is left for the next walk."""
         for name in self.model:
             self.call("root", "DELETE", f"/project/x/{name}")
         for known in self.model.values():
@@ -449,7 +451,7 @@ class Walk:
 
 
 def accounts(node: RunningNode) -> dict[str, str]:
-    """The tokens of the administrator and of two accounts more."""
+    """The tokens of the administrator and of two more accounts."""
     tokens = {"root": node.token}
     for name in ("ada", "bob"):
         body = {"username": name, "password": "correct horse", "role": "DEVELOPER"}
@@ -460,7 +462,7 @@ def accounts(node: RunningNode) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def tokens(node: RunningNode) -> dict[str, str]:
-    """Of the administrator and of two accounts more."""
+    """The tokens of the administrator and of two more accounts."""
     return accounts(node)
 
 

@@ -18,7 +18,8 @@ from tests.support.tools import LIMIT_S
 
 CONNECTIONS = 300
 FLOOD_S = 8.0
-# Without turns, one turn of the event loop takes 5 s and more, and an event several of them.
+# Without the limits, one turn of the event loop takes 5 s and more, and an event needs several
+# turns.
 LATE_S = 10.0
 _WEBSOCKET = (
     b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -43,10 +44,10 @@ def node(start_module_node: StartNode) -> RunningNode:
 
 @contextmanager
 def _flood(node: RunningNode, head: bytes, piece: bytes) -> Iterator[None]:
-    """Send as many pieces as the node takes, over all connections, for some seconds."""
+    """Send as many pieces as the node accepts, over all connections, for some seconds."""
     pieces, ends_at = piece * (32_768 // len(piece)), time.monotonic() + FLOOD_S
     with ExitStack() as opened:
-        connections = dict[socket.socket, int]()  # and how much of the pieces each has sent
+        connections = dict[socket.socket, int]()  # and how many bytes of the pieces each has sent
         for _ in range(CONNECTIONS):
             connection = socket.create_connection(("127.0.0.1", node.http_port), LIMIT_S)
             connections[opened.enter_context(connection)] = 0

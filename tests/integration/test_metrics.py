@@ -45,7 +45,7 @@ def publisher(node: RunningNode) -> Any:
 
 
 class Change:
-    """What the figures of one gateway have grown by since it was made."""
+    """The change of a gateway's metrics since this object was made."""
 
     def __init__(self, node: RunningNode, gateway: str) -> None:
         self._node, self._gateway = node, gateway
@@ -80,7 +80,7 @@ def test_what_was_sent_over_http_is_what_the_metrics_say(node: RunningNode, publ
     assert change.of("event_duration_seconds_count") == 3_005
     assert change.of("event_duration_seconds_bucket", le="+Inf") == 3_005
     now = one(node, "project_events_total", project=project_of(node))
-    assert now - handled == 3_006  # the one that nothing matched was looked at, too
+    assert now - handled == 3_006  # the event without a matching strategy is included
 
 
 def test_what_was_sent_over_mqtt_is_what_the_metrics_say(node: RunningNode, publisher: Any) -> None:
@@ -97,7 +97,7 @@ def test_what_was_sent_over_mqtt_is_what_the_metrics_say(node: RunningNode, publ
 
 
 def project_of(node: RunningNode) -> str:
-    """The id of the project that has figures of its own."""
+    """Return the id of the project that has metrics of its own."""
     project: str = node.call("GET", "/project").json["data"][0]["projectID"]
     return project
 
@@ -114,7 +114,7 @@ def test_runs_that_fail_are_counted_by_what_ended_them(node: RunningNode, publis
         assert node.send("load", message(publisher, b"", "FAIL")).status == 201
     spins = 0
 
-    def shown() -> bool:  # for a few seconds after each run that never ends
+    def shown() -> bool:  # it is shown for a few seconds after each endless run
         nonlocal spins
         assert node.send("load", message(publisher, b"", "SPIN")).status == 201
         spins += 1
@@ -155,7 +155,7 @@ def test_a_part_that_is_killed_loses_no_count(node: RunningNode, publisher: Any,
 
 
 def soon(node: RunningNode, name: str, part: str) -> float:
-    """A figure of a part; -1 while the gateway that was asked is the one that was killed."""
+    """Return a metric of a part; -1 while the request reaches the killed gateway."""
     try:
         return one(node, name, part=part)
     except OSError:
@@ -178,7 +178,7 @@ def test_what_handlers_send_is_counted_on_its_way(start_node: StartNode) -> None
     assert one(node, "registry_rows", table="projects") == 1
     assert one(node, "store_bytes", store="registry") > 0
     assert one(node, "process_resident_memory_bytes", part="worker:0") > 1 << 20
-    # Administrators may read them from anywhere, everybody else from the machine alone.
+    # Administrators may read them from anywhere, all others only from this machine.
     far = {"X-Forwarded-For": "192.0.2.1"}
     assert node.call("GET", "/metrics", token="", headers=far).status == 401
     assert node.call("GET", "/metrics", headers=far).status == 200

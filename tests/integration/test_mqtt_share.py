@@ -30,7 +30,7 @@ def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project
         node.create_project(name)
         applets[name] = node.deploy(name, TALLY, strategies=STRATEGIES)["appletID"]
         publishers[name] = node.add_publisher(name, "d")
-    # While one is kept in 1 MiB, another does not fit: it is refused, and tried again.
+    # While one is stored in 1 MiB, another does not fit: it is refused, and tried again.
     large = json.dumps(message(publishers["full"], b"x" * 900_000, "ECHO")).encode()
     small = json.dumps(message(publishers["other"], b"x", "QUIET")).encode()
     with ExitStack() as stack:
@@ -41,7 +41,7 @@ def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project
             sender = threading.Thread(target=_send, args=(client, packets), name=f"full{number}")
             sender.start()
             stack.callback(sender.join)
-            # This wakes the sender, which closing the socket would not.
+            # This wakes the sender; closing the socket would not.
             stack.callback(client.socket.shutdown, socket.SHUT_RDWR)
         device = stack.enter_context(Device(node.mqtt_port, "d"))
         for _ in range(20):
@@ -50,7 +50,7 @@ def test_messages_for_a_project_with_a_full_store_leave_room_for_another_project
 
 
 def _send(client: MqttClient, packets: list[Publish]) -> None:
-    """Send until the connection is closed: the node does not read on for a full project."""
+    """Send until the connection is closed, because the node stops reading for a full project."""
     with suppress(OSError):
         client.send(*packets)
 

@@ -79,7 +79,7 @@ def test_lines_of_all_processes_are_there_and_no_secret(configured: RunningNode)
     assert {"node", "http:0", "mqtt:0", "chain:4690"} <= named
     assert not any(secret in everything.body.decode() for secret in _SECRETS)
     assert lines(configured, "contains=/node_log%20200") == []
-    # What is new is behind `next`, and what is older than all before it.
+    # New lines have a larger sequence than `next`, older lines a smaller one than the first line.
     end = everything.json["next"]
     assert all(row["sequence"] > end for row in lines(configured, f"after={end}"))
     first = everything.json["data"][0]["sequence"]

@@ -45,7 +45,7 @@ asyncio.run(drain(Path(sys.argv[1]), deliver, ProcessHealth()))
 
 
 class Node:
-    """What stands behind a drain: it keeps what it handles, and takes nothing for projects in
+    """The receiver of a drain: it stores the handled messages, and refuses those for projects in
     `refuses`."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def publish(broker: OldBroker, start: int, end: int) -> None:
 
 
 def servers(data: Path) -> list[int]:
-    """The server processes on a data folder."""
+    """Return the server processes on a data folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -188,7 +188,7 @@ def test_a_killed_node_loses_nothing_and_sees_what_it_sees_again_under_the_same_
     names = {name for _, _, name in node.handled}
     assert len(names) == len(node.handled)
     assert len(names | set(seen)) == 6_000
-    # A name is seen again only where its acknowledgement was lost.
+    # A name occurs again only if its acknowledgement was lost.
     assert len(node.handled) + len(seen) < 6_000 + 3 * drains.BATCH
     until(lambda: not servers(tmp_path), "servers die with their node")
 

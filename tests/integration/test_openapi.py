@@ -1,4 +1,4 @@
-"""The OpenAPI document describes every answer, whatever is sent (Schemathesis)."""
+"""The OpenAPI document describes every answer to any request (Schemathesis)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from tests.support.nodes import PREFIX, Answer, RunningNode
 from tests.support.tools import LIMIT_S
 
 EXAMPLES = 3
-# Of the operations are carried out at least once; chance makes few cron expressions.
+# The share of operations that succeed at least once; random cron expressions are rarely valid.
 REACHED = 0.6
-# What is deleted can no longer be asked for, and what holds others takes them with it.
+# Deleted objects cannot be requested any more, and their children are deleted with them.
 _METHODS = ("GET", "PUT", "POST", "DELETE")
 _LAST = (
     *("deploy", "applet", "resource", "project_operator", "operator", "account", "project"),
@@ -89,7 +89,8 @@ def test_the_description_is_not_written_to(node: RunningNode, path: str) -> None
 def test_what_is_made_and_who_logs_in_is_answered_in_the_form_described(node: RunningNode) -> None:
     def fits(answer: Answer, shape: Any) -> None:
         assert answer.status in (200, 201), answer
-        # Encoding again gives the same: no key of the answer is unknown, and all are in order.
+        # Encoding the decoded answer gives the same bytes: the answer has no unknown keys, and all
+        # keys are in order.
         assert msgspec.to_builtins(msgspec.convert(answer.json, shape)) == answer.json
 
     person = {"username": "third", "password": "correct horse"}
@@ -105,7 +106,8 @@ def test_what_is_made_and_who_logs_in_is_answered_in_the_form_described(node: Ru
 
 
 def furnish(node: RunningNode) -> dict[str, str]:
-    """One object of each kind; their names and ids by the names that paths have for them."""
+    """Create one object of each kind; return their names and ids by the names of path
+    parameters."""
 
     def make(path: str, body: object) -> Any:
         answer = node.call("POST", path, body)
@@ -144,13 +146,13 @@ def furnish(node: RunningNode) -> dict[str, str]:
 
 
 def turn(operation: Any) -> tuple[int, int]:
-    """When an operation has its turn."""
+    """Return the position of an operation in the order of the test."""
     word = operation.path.split("/")[1]
     return _METHODS.index(operation.method.upper()), _LAST.index(word) if word in _LAST else -1
 
 
 def real_path(operation: Any, known: dict[str, str]) -> dict[str, str]:
-    """The path's parameters, as far as there are objects to name."""
+    """Return the path's parameters, filled with existing objects where possible."""
     found = {}
     for parameter in operation.definition.raw.get("parameters", ()):
         note = parameter.get("description", "")
@@ -163,7 +165,8 @@ def real_path(operation: Any, known: dict[str, str]) -> dict[str, str]:
 def is_no_failure_of_the_node(
     ctx: CheckContext, response: Any, case: schemathesis.Case[Any]
 ) -> None:
-    """The interface answers 500 for a module that cannot run, and for nothing else here."""
+    """Check that a status of 500 or above has the only possible reason here: a module that cannot
+    run."""
     if response.status_code >= 500:
         assert json.loads(response.content)["key"] == ModuleRefusedError.key, response.content
 
@@ -178,7 +181,7 @@ CHECKS = [
 
 
 class Prober:
-    """Sends what fits an operation and what does not, and remembers the answers' statuses."""
+    """Sends valid and invalid requests to an operation, and records the statuses of the answers."""
 
     def __init__(self, node: RunningNode, known: dict[str, str]) -> None:
         self.base_url = f"http://127.0.0.1:{node.http_port}{PREFIX}"
@@ -204,8 +207,8 @@ class Prober:
         )
         @hypothesis.given(case=cases)
         def send(case: schemathesis.Case[Any]) -> None:
-            # A made-up token is refused before anything else is looked at; and what `follow`
-            # asks for goes on until the client leaves.
+            # An invented token is refused before anything else is checked; and an answer with
+            # `follow` continues until the client leaves.
             for name in ("authorization", "follow"):
                 (case.query or {}).pop(name, None)
             headers = {"Authorization": f"Bearer {self.node.token}"}
@@ -222,7 +225,7 @@ class Prober:
 @pytest.mark.thorough
 def test_whatever_is_sent_the_answer_is_one_that_the_description_has(node: RunningNode) -> None:
     document = ask(node, "GET", DESCRIPTION).json
-    # A stream of events never ends: its first one shows the form of all.
+    # A stream of events never ends: only the form of the first event is checked.
     config = SchemathesisConfig.from_dict({"max-stream-events": 1})
     schema = schemathesis.openapi.from_dict(document, config=config)
     described: list[Any] = list(schema.get_all_operations())

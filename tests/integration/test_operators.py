@@ -170,7 +170,7 @@ def test_somebody_elses_project_or_operator_is_one_that_does_not_exist(
     assert ada("POST", f"/project_operator/{project}/{own}").key == "OperatorNotFound"
     assert bob("PUT", f"/project_operator/{project}/{own}").key == "ProjectNotFound"
     assert ada("PUT", f"/project_operator/{project}/{own}").key == "OperatorNotFound"
-    # An administrator may touch the project, but has no operator to lend.
+    # An administrator may change the project, but not give it an operator of another account.
     lent = create(root).json["operatorID"]
     refused = root("POST", f"/project_operator/{project}/{lent}")
     assert (refused.status, refused.key) == (401, "NoOperatorPermission")

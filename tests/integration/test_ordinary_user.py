@@ -1,4 +1,4 @@
-"""A node runs without privileges and writes nowhere but in its data folder."""
+"""A node runs without privileges and writes only to its data folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from tests.support.tools import require_tool
 
 _UID = 65_534  # nobody
 _BECOME = ("setpriv", f"--reuid={_UID}", f"--regid={_UID}", "--clear-groups")
-# For a Python that lies where only root may look: reading, never writing.
+# For a Python that only root can read: the capability to read, not to write.
 _READ = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-# Every file system read-only for what follows, but for the folder that is the first word.
+# Makes every file system read-only for the following command, except for the folder in the first
+# argument.
 _READ_ONLY = """
 set -e
 mount --bind "$1" "$1"
@@ -36,7 +37,7 @@ exec "$@"
 
 
 def _starts(*words: str) -> bool:
-    # From within: the rights with which it is started first may be more than it keeps.
+    # Checked inside, because the process may drop some of its first rights.
     code = "import subprocess as s, sys, lmdb; s.run([sys.executable, '-c', ''], check=True)"
     tried = [*_BECOME, *words, sys.executable, "-c", code]
     return not subprocess.run(
@@ -45,13 +46,14 @@ def _starts(*words: str) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the tests' own, and no place for temporary files."""
+    """Return an environment without the tests' own variables, and without a folder for temporary
+    files."""
     root = str(Path(__file__).parents[2])
     return {"PATH": os.environ["PATH"], "PYTHONPATH": root, "TMPDIR": "/nonexistent"}
 
 
 class ConfinedNode(RunningNode):
-    """A node of nobody's, to which everything but its data folder is read-only."""
+    """A node of the user `nobody`, for which everything but its data folder is read-only."""
 
     environment = _environment()
 
@@ -64,7 +66,7 @@ class ConfinedNode(RunningNode):
 
 @pytest.fixture
 def data() -> Iterator[Path]:
-    """A folder of nobody's, where nobody can come."""
+    """A folder that belongs to the user `nobody`, and which that user can reach."""
     for tool in ("setpriv", "unshare", "mount"):
         require_tool(tool)
     if os.getuid() != 0:

@@ -1,4 +1,4 @@
-"""What belongs to another account does not exist, except for administrators."""
+"""Objects of another account are answered as not existing, except for administrators."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_somebody_elses_object_is_one_that_does_not_exist(ada: User, bob: User) 
         own["resourceID"]
     ]
     assert [row["projectName"] for row in bob("GET", "/project").json["data"]] == ["other"]
-    # Through his own project he does not reach hers either.
+    # He cannot reach her objects through his own project either.
     for method, path, sent, key in [
         ("GET", f"/applet/other/{applet_id}", None, "AppletNotFound"),
         ("GET", f"/strategy/other/{strategy_id}", None, "StrategyNotFound"),

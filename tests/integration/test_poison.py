@@ -28,18 +28,18 @@ from tests.support.nodes import (
 from tests.support.tools import LIMIT_S
 
 HANDLERS = ("start", "spin")
-# Above what a process uses that has nothing but an event to read.
+# More than a process uses that only reads an event.
 _BUSY_TICKS = 20
 
 
 @pytest.fixture
 def node(start_node: StartNode) -> RunningNode:
-    # A handler that never ends runs for its whole deadline: long enough to be killed in.
+    # An endless handler runs for its whole deadline, which is long enough for a kill.
     return start_node("--deadline-ms", "10000")
 
 
 def ticks(pid: int) -> int:
-    """Processor time that a process has used, in clock ticks."""
+    """Return the processor time of a process, in clock ticks."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
     except OSError:
@@ -47,11 +47,11 @@ def ticks(pid: int) -> int:
 
 
 def kill_while_busy(node: RunningNode, killed: set[int]) -> int:
-    """kill -9 of the project's worker once a handler has run in it for a while."""
+    """Kill the project's worker with SIGKILL when a handler has run in it for a while."""
     pid = int(until(lambda: parts(node).get("project", 0), "the project runs"))
     while pid in killed:
         pid = int(until(lambda: parts(node).get("project", 0), "it runs again"))
-    # To start is work, too: as much as a handler's, on a slow machine.
+    # A start takes processor time, too; on a slow machine as much as the handler.
     until(lambda: one(node, "up", part="project") == 1, "it has started")
     before = ticks(pid)
     until(lambda: ticks(pid) > before + _BUSY_TICKS, "the handler runs")
@@ -72,7 +72,7 @@ def test_an_event_that_killed_its_project_twice_becomes_a_dead_letter_and_others
             named(sent, payload.decode())
             device.send(Publish("deadly", json.dumps(sent).encode(), 1, packet_id=number))
         killed: set[int] = set()
-        for _ in range(3):  # at the first both were on their way
+        for _ in range(3):  # at the first kill both were in flight
             killed.add(kill_while_busy(node, killed))
         until(lambda: node.count("deadly", applet_id) == 1, "the harmless event is handled")
     (letter,) = node.call("GET", "/dead_letter/deadly").json["data"]
@@ -86,7 +86,7 @@ def test_an_event_that_killed_its_project_twice_becomes_a_dead_letter_and_others
         "its history",
     )
     assert history[0]["results"][0]["code"] == -1
-    # It is known under its id: a device that sends it again kills nothing any more.
+    # The project recognises the id: if a device sends the event again, nothing dies.
     again = named(message(publisher, b"deadly", "SPIN"), "deadly")
     answer = node.send("deadly", again)
     assert answer.json["results"][0]["errMsg"] == letter["reason"]
@@ -118,7 +118,7 @@ def test_nothing_of_a_batch_runs_after_the_event_that_killed_its_project(
 
 
 def _became(item: dict[str, Any]) -> str:
-    """What became of an event of a batch."""
+    """Return the outcome of an event of a batch."""
     error = item.get("errMsg", "")
     if "[OutcomeUnknown]" in error:
         return "unknown"

@@ -1,4 +1,4 @@
-"""A node that uses nothing that only Linux has, as on other systems."""
+"""A node that uses no functions that only Linux has, like on other systems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def node(tmp_path: Path) -> Iterator[RunningNode]:
 
 
 def counting(node: RunningNode) -> tuple[str, object]:
-    """The id of an applet that counts its events, and a message to it."""
+    """Deploy an applet that counts its events; return its id and a message for it."""
     node.create_project("room")
     applet = node.deploy("room", TALLY)
     return applet["appletID"], message(node.add_publisher("room", "d"), b"1")
@@ -81,7 +81,7 @@ def test_what_a_kill_leaves_ends_before_it_is_started_again(node: RunningNode, v
 
 
 def new_ones(node: RunningNode, main: int, before: list[int]) -> list[int]:
-    """The processes below a new core. Other new children of the main process are `ps`."""
+    """Return the processes below a new core. Other new children of the main process are `ps`."""
     now = node.processes()
     return [
         below for core in children(main, now) for below in children(core, now) if core not in before
@@ -89,7 +89,7 @@ def new_ones(node: RunningNode, main: int, before: list[int]) -> list[int]:
 
 
 def children(pid: int, among: list[int]) -> list[int]:
-    """The processes of a list whose parent is `pid`, in the order of their start."""
+    """Return the processes of a list whose parent is `pid`, in the order of their start."""
     found = []
     for one in among:
         with suppress(OSError):  # it has ended

@@ -50,29 +50,29 @@ class Served:
         assert self.send("first") == 201
 
     def event(self, name: str) -> dict[str, Any]:
-        """An event of that name, which inserts it."""
+        """Return an event of this name, whose handler inserts the name."""
         request = {"statement": INSERT, "params": [{"string": name}]}
         return named(message(self.publisher, json.dumps(request).encode()), name)
 
     def send(self, name: str) -> int:
-        """The status of one event."""
+        """Send one event; return its status."""
         return self.node.send("sql", self.event(name)).status
 
     @property
     def project(self) -> Path:
-        """The project's folder, once it has run."""
+        """Return the project's folder, when the project has run."""
         (only,) = (self.node.data / "projects").iterdir()
         return only
 
     def rows(self) -> list[str]:
-        """What is committed on the server."""
+        """Return the committed rows on the server."""
         found = self.server.run(
             f'SELECT f_event FROM "{namespace_of(self.project)}".t_seen ORDER BY f_event'
         )
         return [str(name) for (name,) in found]
 
     def kill_project(self) -> None:
-        """kill -9 of the project's worker, if it is there."""
+        """Kill the project's worker with SIGKILL, if it runs."""
         pid = parts(self.node).get("project")
         if pid is not None:
             with suppress(ProcessLookupError):
@@ -112,7 +112,7 @@ def test_while_the_server_is_down_events_are_refused_and_afterwards_taken(
 def _load(
     served: Served, sender: int, over: threading.Event, taken: list[str], failed: list[str]
 ) -> None:
-    """Send named events until it is over, each until it is taken, and note their names."""
+    """Send named events until the end, each until it is accepted, and record their names."""
     for number in range(1_000_000):
         if over.is_set():
             break
@@ -153,7 +153,7 @@ def test_whoever_is_killed_each_event_is_in_both_stores_once(served: Served) -> 
     while time.monotonic() < ends_at or kills < KILLS or len(taken) < EVENTS:
         time.sleep(chance.uniform(0.3, 1.2))
         if chance.random() < 0.5:
-            # An event that is there at two deaths in a row is taken for their cause.
+            # An event that runs at two consecutive deaths is regarded as their cause.
             until(partial(_more_than, taken, len(taken)), "an event is taken")
             served.kill_project()
         else:

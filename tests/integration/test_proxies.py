@@ -10,14 +10,15 @@ STRANGER, OWNER = "203.0.113.1", "198.51.100.7"
 
 
 def log_in(node: RunningNode, client: str, name: str, password: str) -> Answer:
-    """A login as the proxy passes it on; the client may have sent the first address itself."""
+    """Send a login like the proxy forwards it; the client may have sent the first address
+    itself."""
     person = {"username": name, "password": password}
     forwarded = {"X-Forwarded-For": f"{OWNER}, {client}"}
     return node.call("PUT", "/login", person, token="", headers=forwarded)
 
 
 def guess(node: RunningNode) -> None:
-    """Wrong logins of a stranger, until no more are checked."""
+    """Send wrong logins of a stranger, until no more are checked."""
     for number in range(PER_NAME.burst):
         assert log_in(node, STRANGER, USERNAME, f"wrong-{number}").status == 401
     for number in range(PER_PEER.burst - PER_NAME.burst):

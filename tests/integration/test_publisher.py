@@ -17,7 +17,7 @@ CONNECT, PUBLISH, TOPIC = 0x10, 0x30, "out"
 
 
 class Narrow(Mosquitto):
-    """A broker that ends the connection of a client whose packet is too large."""
+    """A broker that closes the connection of a client after a packet that is too large."""
 
     def command(self) -> list[str]:
         arguments = super().command()
@@ -39,7 +39,7 @@ def test_a_message_that_is_too_large_for_the_broker_jams_no_other(
             sent += [publisher.publish("out", b"y" * 10) for _ in range(5)]
             async with asyncio.timeout(LIMIT_S):
                 await asyncio.gather(*sent)
-                while True:  # somebody else's messages are what tells it from a broken broker
+                while True:  # deliveries of other messages distinguish this from a broken broker
                     pulse = publisher.publish("out", b"z")
                     done, _ = await asyncio.wait({asyncio.ensure_future(large)}, timeout=0.5)
                     await pulse
@@ -94,7 +94,7 @@ async def test_messages_keep_their_order_while_a_broker_hesitates_to_accept_the_
 
 
 async def packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """One that is shorter than 128 bytes: its first byte and its body."""
+    """Return a packet shorter than 128 bytes, from its first byte and its body."""
     kind, size = await reader.readexactly(2)
     return kind, await reader.readexactly(size)
 

@@ -48,7 +48,7 @@ def test_an_access_key_works_as_a_token_and_stops_when_it_is_replaced(world: Wor
     path = f"/publisher/data/{old['publisherID']}/token"
     new = world.node.call("POST", path).json
     before = world.count()
-    # Eight connections: both gateways are asked.
+    # With eight connections, both gateways get some.
     refused = [world.send(old) for _ in range(8)]
     assert {answer.status for answer in refused} == {401}
     assert {answer.json["key"] for answer in refused} == {"InvalidEventToken"}
@@ -82,7 +82,7 @@ def test_a_token_whose_access_key_has_lost_its_permission_sends_nothing(world: W
     raw = "/event/p?eventType=DEFAULT&timestamp=1&eventID=e"
 
     def answers() -> list[int]:
-        """Those to an event with a header, to one without, and to CONNECT."""
+        """Return the answers to an event with a header, to one without, and to CONNECT."""
         with MqttClient(node.mqtt_port) as client:
             code = client.connect(username=publisher["key"], password=publisher["token"]).code
         token = publisher["token"]
@@ -134,7 +134,7 @@ def test_one_publishers_access_key_is_not_anothers(world: World) -> None:
 
 
 def raw(world: World, token: str, event_type: str) -> Any:
-    """One event in the later form: everything but the payload is in the query."""
+    """Send one event in the later form: everything but the payload is in the query."""
     path = f"/event/p?eventType={event_type}"
     return world.node.call("POST", path, b"payload", token=token)
 

@@ -27,7 +27,7 @@ class World:
         self.applet_id = ""
 
     def developer(self, name: str) -> str:
-        """A new account, in whose name the node is called from now on; its id."""
+        """Create an account, which makes all later calls; return its id."""
         self.node.token = self.root
         body = {"username": name, "password": PASSWORD, "role": "DEVELOPER"}
         made = self.node.call("POST", "/register/admin", body)
@@ -42,11 +42,11 @@ class World:
         return self.node.call("PUT", f"/account/{account_id}/quota", body, token=self.root)
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The caller's own quotas by name."""
+        """Return the caller's own quotas by name."""
         return {row["name"]: row for row in self.node.call("GET", "/quota").json["data"]}
 
     def room(self, name: str) -> Any:
-        """A project with the tally applet; its publisher."""
+        """Create a project with the tally applet; return its publisher."""
         self.node.create_project(name)
         self.applet_id = self.node.deploy(name, TALLY, strategies=strategies(DEFAULT="start"))[
             "appletID"

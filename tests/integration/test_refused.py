@@ -32,7 +32,7 @@ class Refusing:
         return made
 
     def asked(self, event_id: str) -> dict[str, Any]:
-        """What the project's owner is told, once there is something."""
+        """Return the rows that the project's owner reads, when there are some."""
         path = f"/event_log/asked?eventID={event_id}"
 
         def found() -> Any:

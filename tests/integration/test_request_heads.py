@@ -21,7 +21,7 @@ EVENT = f"{PREFIX}/event/room"
 
 
 class World:
-    """A node with a project and a publisher, and how to send it bytes."""
+    """A node with a project and a publisher; sends bytes to it."""
 
     def __init__(self, node: RunningNode) -> None:
         self.node = node
@@ -39,7 +39,7 @@ class World:
         return context.wrap_socket(plain, server_hostname="localhost")
 
     def exchange(self, sent: bytes, end: bytes = b"") -> bytes:
-        """What comes back up to `end`, or until the node ends the connection."""
+        """Return the answer up to `end`, or until the node closes the connection."""
         with self.connect() as connection:
             connection.sendall(sent)
             received = b""
@@ -51,13 +51,13 @@ class World:
             return received
 
     def cpu_s(self) -> float:
-        """CPU seconds that the HTTP gateway has used."""
+        """Return the CPU seconds of the HTTP gateway."""
         pid = parts(self.node)["fb-http:0"]
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / 100
 
     def post(self, target: str, host: str = "x", end: str = "\r\n") -> bytes:
-        """The request of one event."""
+        """Return the request of one event."""
         lines = (f"POST {target} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(self.event)}")
         return (end.join(lines) + 2 * end).encode() + self.event
 
@@ -95,7 +95,7 @@ def test_a_head_full_of_blanks_costs_the_gateway_next_to_nothing(world: World, s
     for _ in range(count):
         answer = world.exchange(sent, b"\r\n\r\n")
         assert answer.split()[1] in (b"400", b"401", b"404"), answer
-    # A backtracking pattern took a second for each.
+    # A pattern with backtracking would take a second for each.
     assert world.cpu_s() - before < count * 0.1
 
 
@@ -117,7 +117,7 @@ def test_a_head_of_just_the_limit_is_read(world: World) -> None:
     padding = HEAD_LIMIT - len(head(b"Host: a", b"X:"))
     sent = head(b"Host: a", b"X:" + b"x" * padding)
     assert len(sent) == HEAD_LIMIT
-    assert b" 400 " in world.exchange(sent, b"\r\n\r\n")  # no event has no body
+    assert b" 400 " in world.exchange(sent, b"\r\n\r\n")  # the body is missing
     unread = sent.replace(b"POST", b"GET", 1).replace(b"X:", b"X:x", 1)
     assert b" 405 " in world.exchange(unread, b"\r\n\r\n")
 
@@ -138,7 +138,7 @@ def test_lines_that_end_with_a_bare_line_feed_are_answered_400_at_once(
         refusal = answer[answer.index(b"HTTP/1.1 400 ") :]
         assert b"bare line feed" in refusal, sent
         assert answer.count(b"HTTP/1.1 ") == 1 + bool(first)
-    assert time.monotonic() - began < 20  # an unfinished request is given 30 s
+    assert time.monotonic() - began < 20  # the time limit of an incomplete request is 30 s
 
 
 def test_a_bare_line_feed_in_the_first_half_of_a_head_is_not_waited_upon(world: World) -> None:

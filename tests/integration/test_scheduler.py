@@ -1,4 +1,4 @@
-"""Cron jobs: the ticker with a registry and a clock that the tests move, and in a real node."""
+"""Cron jobs: the ticker with a registry and a clock that the tests set, and in a real node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()) * 1000
 
 
 class World:
-    """A registry with a project, and a ticker whose clock and project are the test's."""
+    """A registry with a project, and a ticker with a simulated clock and project."""
 
     def __init__(self, folder: Path) -> None:
         self.now_ms = NOON
@@ -35,7 +35,7 @@ class World:
         self.ticker = self.another()
 
     def another(self) -> Ticker:
-        """A ticker, as after a restart."""
+        """Make another ticker, as after a restart."""
         return Ticker(self.writer.reader(), UTC, self.submit, self.call_later, lambda: self.now_ms)
 
     def submit(self, project_id: int, event: WireEvent, settle: Settle) -> None:
@@ -52,7 +52,7 @@ class World:
         return made.cron_job_id
 
     def turn(self, ms: int) -> list[WireEvent]:
-        """Move the clock and look at it; what was sent and settled."""
+        """Move the clock and run the ticker; return what was sent and settled."""
         self.now_ms += ms
         self.ticker.run_once()
         events = [event for _, event, _ in self.sent]

@@ -18,7 +18,7 @@ from tests.support.applets import TALLY
 from tests.support.brokers import Device
 from tests.support.nodes import PROGRAM, RunningNode, alive, message, parts, strategies, until
 
-# Many processes are started: a minute, with a fifth of a core.
+# Many processes are started, which takes a minute with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
 
 PASSWORD, OTHER_PASSWORD = "planted password 1f0c", "planted password 2a9e"
@@ -41,7 +41,7 @@ class _Node(RunningNode):
 
 
 class Planted:
-    """A node at its most talkative, with everything secret that it can have."""
+    """A node with its most verbose log, and with every kind of secret."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,13 +82,13 @@ class Planted:
         self.secrets["other login"] = self.eve
 
     def ask(self, method: str, path: str, body: object = None, **more: Any) -> None:
-        """A request whose answer, if there is one, may hold no secret."""
+        """Send a request; its answer, if there is one, must contain no secret."""
         with suppress(OSError):
             answer = self.node.call(method, path, body, **more)
             self.answers.append(repr(answer.headers).encode() + answer.body)
 
     def break_everything(self) -> None:
-        """Refusals, faults of handlers, deaths of processes, a restart."""
+        """Cause refusals, faults of handlers, deaths of processes, and a restart."""
         node, token = self.node, self.publisher["token"]
         self._be_refused()
         for kind in ("FAIL", "SPIN", "NONE"):
@@ -123,7 +123,7 @@ class Planted:
         self.ask("POST", "/event/room", forged, token="")
         self.ask("POST", "/event/none", message(self.publisher), token="")
         self.ask("POST", "/event/room", json.dumps({"header": {"token": [token]}}).encode())
-        # Neither the chain nor the database server is there.
+        # Neither the chain nor the database server is reachable.
         monitor = {"contractAddress": "0x" + "1" * 40, "chainID": 4690, "blockStart": 1}
         monitor |= {"topic0": "0x" + "2" * 64, "eventType": "START"}
         self.ask("POST", "/monitor/x/room/contract_log", monitor)
@@ -165,7 +165,7 @@ def test_no_log_has_a_secret_in_it(planted: Planted) -> None:
 def test_no_answer_shows_a_secret_to_another_account(planted: Planted) -> None:
     assert len(planted.answers) > 100
     for answer in planted.answers:
-        # Eve may list what is hers, and an owner sees the tokens of their publishers.
+        # Eve may list her own objects, and an owner sees the tokens of their publishers.
         assert not found(planted.secrets, answer), answer
 
 

@@ -1,4 +1,4 @@
-"""Figures over time of a running node with several HTTP gateways."""
+"""Metrics over time of a running node with several HTTP gateways."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_events_show_in_the_series_of_the_node_and_of_their_project(node: Runnin
 def test_every_gateway_process_gives_the_series_of_the_one_that_samples(node: RunningNode) -> None:
     query = "/series?name=events&step=1"
     until(lambda: node.call("GET", query).json["columns"][0], "there is a sample")
-    # Each request takes a new connection, and the kernel spreads these over both processes.
+    # Each request uses a new connection, and the kernel distributes these to both processes.
     answers = [node.call("GET", query) for _ in range(20)]
     assert {answer.status for answer in answers} == {200}
     begins = {answer.json["columns"][0][0] for answer in answers}

@@ -1,4 +1,5 @@
-"""The command `simulate` against nodes: what it says it sent is what the node has."""
+"""The command `simulate` against nodes: the node has exactly the events that the command
+reports."""
 
 from __future__ import annotations
 
@@ -174,7 +175,7 @@ def test_a_fleet_outlives_a_crash_of_the_node_and_its_events_run_once(
             shown = json.loads(process.communicate(timeout=LIMIT_S)[0])
         assert shown["retries"] > 0
         assert shown["lastProblem"]
-        # An event that nobody waited for any longer may be committed, too.
+        # An event whose sender has stopped waiting may be committed, too.
         assert shown["committed"] <= world.count() - before <= shown["sent"]
         assert world.publishers() == []
 

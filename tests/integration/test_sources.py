@@ -1,4 +1,4 @@
-"""The adapter of an external broker keeps its promises against a real one."""
+"""The adapter of an external broker keeps its promises with a real broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def running(tmp_path: Path) -> Iterator[Mosquitto]:
 
 
 class Gateway:
-    """What stands behind a source: it keeps what arrives, and acknowledges it if told to."""
+    """The receiver of a source: it stores deliveries, and acknowledges them if it is set to."""
 
     def __init__(self, acknowledge: bool) -> None:
         self.deliveries: list[Delivery] = []
@@ -53,7 +53,7 @@ class Gateway:
         return [int(payload) for payload in self.payloads]
 
     async def receives(self, count: int) -> None:
-        """Wait for that many deliveries."""
+        """Wait for this number of deliveries."""
         async with asyncio.timeout(LIMIT_S):
             while len(self.deliveries) < count:
                 self._changed.clear()
@@ -64,7 +64,7 @@ class Gateway:
 async def serving(
     running: Mosquitto, projects: frozenset[str] = PROJECT, *, acknowledge: bool = True
 ) -> AsyncIterator[tuple[Source, Gateway]]:
-    """A connected source and what it delivers to."""
+    """Run a connected source; give it and its receiver."""
     source, gateway = running.source(), Gateway(acknowledge)
     source.set_topics(projects)
     await source.start(gateway)
@@ -76,7 +76,7 @@ async def serving(
 
 
 async def connection(source: Source, wanted: bool = True) -> None:
-    """Wait until the source is connected, or is not."""
+    """Wait until the source is connected, or disconnected."""
     async with asyncio.timeout(LIMIT_S):
         while source.connected != wanted:
             await asyncio.sleep(0.005)
@@ -88,7 +88,7 @@ def publish(running: Mosquitto, start: int, end: int) -> None:
 
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Of what the gateway logged."""
+    """Return the levels of the gateway's log lines."""
     ours = [record for record in caplog.records if record.name.startswith("fieldbrook")]
     return [record.levelname for record in ours]
 

@@ -28,7 +28,7 @@ COUNT = "SELECT count(*) AS n FROM t_readings WHERE f_device = ?"
 
 
 class Querying:
-    """A node whose project has a table and an applet that hands its payload to SQL."""
+    """A node whose project has a table and an applet that runs its payload as SQL."""
 
     def __init__(self, start: StartNode) -> None:
         self.node = start()
@@ -43,7 +43,7 @@ class Querying:
         self.publisher = self.node.add_publisher("sql", "d")
 
     def events(self, *requests: tuple[str, str, list[Any]]) -> list[int]:
-        """Send statements as one batch of events; their codes."""
+        """Send statements as one batch of events; return their codes."""
         messages = [
             message(
                 self.publisher, json.dumps({"statement": text, "params": values}).encode(), kind

@@ -78,7 +78,7 @@ def test_an_opened_store_takes_new_events(opened: Opened) -> None:
     # The outbox is parked after a restore, so what was sent then still waits.
     assert (opened.node.data / "projects" / opened.known["projectID"] / "outbox.waiting").exists()
     assert opened.node.count(project, tally) == 3
-    opened.send(b"line 2", "START", "start-2")  # too short an id to name an event: it runs
+    opened.send(b"line 2", "START", "start-2")  # the id is only a label: the event runs
     assert opened.node.count(project, tally) == 4
     opened.send(b"line 3", "START", "start-3")
     assert opened.node.count(project, tally) == 5

@@ -267,7 +267,7 @@ def test_a_message_that_is_too_long_ends_the_stream(client: StreamClient) -> Non
 
 
 def test_a_frame_that_comes_with_the_request_is_not_lost(node: RunningNode) -> None:
-    """The fast path has read it when the connection is handed over."""
+    """The fast path has already read the frame when it hands over the connection."""
     text = json.dumps({"token": node.token}).encode()
     mask = b"\1\2\3\4"
     masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(text))
@@ -310,7 +310,7 @@ def test_streams_work_over_tls(tmp_path: Path) -> None:
 
 
 class Follower:
-    """A client that reads server-sent events."""
+    """A client of server-sent events."""
 
     def __init__(self, node: RunningNode, query: str, **headers: str) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=LIMIT_S)
@@ -334,7 +334,7 @@ class Follower:
 
 
 def followed(node: RunningNode, query: str, **headers: str) -> tuple[str, Any]:
-    """The first message of a stream."""
+    """Return the first message of a stream."""
     with contextlib.closing(Follower(node, query, **headers)) as follower:
         assert follower.answer.status == 200
         return follower.next()

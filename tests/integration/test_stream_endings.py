@@ -18,7 +18,7 @@ from tests.support.nodes import PREFIX, RunningNode, StartNode, flood, message, 
 from tests.support.streams import StreamClient
 
 REFUSED = 1008
-_AT_ONCE = 30  # fewer than the rows of a message: nothing is thinned for those who read
+_AT_ONCE = 30  # fewer than the rows of a message, so that nothing is left out for clients that read
 _ROUNDS = 24
 
 
@@ -36,7 +36,7 @@ def token_of(node: RunningNode, life_s: int) -> str:
 
 
 def counted(client: StreamClient, enough: Callable[[int], bool]) -> tuple[list[Any], int]:
-    """Messages of topic 1 until their totals are enough, and the sum of these."""
+    """Read messages of topic 1 until their totals are enough; return them and the sum."""
     found: list[Any] = []
     total = 0
     while not enough(total):

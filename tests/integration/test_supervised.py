@@ -25,7 +25,8 @@ BIN = Path(sys.executable).parent
 
 
 def installed(name: str) -> str:
-    """A program beside this Python, which the extra `test` installs, or elsewhere."""
+    """Return the path of a program next to this Python, which the extra `test` installs, or
+    elsewhere."""
     path = BIN / name
     return str(path) if path.exists() else require_tool(name)
 
@@ -74,7 +75,7 @@ class SupervisedNode(RunningNode):
 
 @contextmanager
 def supervised(folder: Path, *brokers: str) -> Iterator[SupervisedNode]:
-    """It runs until the end of the block."""
+    """Run it until the end of the context."""
     installed("supervisord")
     node = SupervisedNode(folder, *brokers)
     try:
@@ -107,7 +108,7 @@ def test_mosquitto_is_a_program_of_the_file_and_the_node_its_client(tmp_path: Pa
 
 
 def counts(node: RunningNode) -> int:
-    """How many of five messages over MQTT are handled."""
+    """Send five messages over MQTT; return how many are handled."""
     node.create_project("p")
     applet = node.deploy("p", TALLY)["appletID"]
     publisher = node.add_publisher("p", "device")
@@ -118,7 +119,7 @@ def counts(node: RunningNode) -> int:
             device.publish("p", body)
         return node.count("p", applet) > 0
 
-    # An external broker knows the project's topics a moment after the project exists.
+    # The node subscribes to the project's topics a moment after the project exists.
     until(handled, "the first message is handled")
     before = node.count("p", applet)
     with Device(node.mqtt_port, "device") as device:
@@ -129,7 +130,7 @@ def counts(node: RunningNode) -> int:
 
 
 def status(node: SupervisedNode) -> dict[str, str]:
-    """What supervisord says of its programs."""
+    """Return the states that supervisord reports of its programs."""
     command = [installed("supervisorctl"), "-s", f"unix://{node.data}/supervisor.sock", "status"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}

@@ -1,7 +1,6 @@
 """The service file for systemd, and the node's part of systemd's protocol.
 
-The tests take systemd's place at the other end of the socket: a machine for tests has no systemd
-that runs.
+The tests act as systemd at the other end of the socket, because test machines run no systemd.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def test_the_file_starts_the_program_that_knows_the_protocol() -> None:
 
 
 class Manager:
-    """The end of the socket that systemd has."""
+    """The manager's end of the socket."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -71,18 +70,18 @@ class Manager:
         self._socket.settimeout(LIMIT_S)
 
     def next(self) -> dict[str, str]:
-        """The next message, as its variables."""
+        """Return the variables of the next message."""
         lines = self._socket.recv(4_096).decode().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def await_variable(self, name: str) -> dict[str, str]:
-        """The next message that has this variable."""
+        """Wait for the next message with this variable."""
         while name not in (message := self.next()):
             pass
         return message
 
     def drop(self) -> None:
-        """Drop what has come."""
+        """Drop the messages that have arrived."""
         self._socket.setblocking(False)
         try:
             while True:
@@ -91,7 +90,8 @@ class Manager:
             self._socket.settimeout(LIMIT_S)
 
     def is_silent_for(self, seconds: float) -> bool:
-        """Drop what has come, and say whether nothing comes in so many seconds."""
+        """Drop the messages that have arrived; return whether none arrives in this number of
+        seconds."""
         self.drop()
         self._socket.settimeout(seconds)
         try:

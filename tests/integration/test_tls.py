@@ -1,4 +1,4 @@
-"""TLS on every port, with the clients that people use."""
+"""TLS on every port, with common clients."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_curl_sends_an_event_over_tls_and_refuses_a_node_nobody_vouches_for(worl
     sent = run(curl, "-sS", "--cacert", str(world.files.ca), "-d", world.event(), url)
     assert json.loads(sent.stdout)["results"][0]["code"] == 0, sent
     assert world.count() == before + 1
-    assert run(curl, "-sS", "-d", world.event(), url).returncode == 60  # not to be trusted
+    assert run(curl, "-sS", "-d", world.event(), url).returncode == 60  # curl does not trust it
 
 
 def test_one_tls_connection_carries_events_then_management_then_events(world: World) -> None:
@@ -212,12 +212,12 @@ def test_mosquitto_pub_sends_an_event_over_tls_and_not_without(world: World) -> 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(world: World) -> None:
     pids, old = world.node.processes(), world.node.serves()
-    world.files.certificate.write_bytes(b"half a certi")  # nothing that works: the old one stays
+    world.files.certificate.write_bytes(b"half a certi")  # invalid: the old one is kept
     until(lambda: "the previous one stays in use" in world.node.log, "it is told")
     assert world.node.serves() == old
     before = world.node.log.count("the previous one stays in use")
     world.files.certificate.unlink()
-    os.mkfifo(world.files.certificate)  # whoever opens it would wait for its writer
+    os.mkfifo(world.files.certificate)  # opening it would block until a writer opens it
     until(
         lambda: (
             world.node.log.count("the previous one stays in use") > before + 1
@@ -249,7 +249,7 @@ def test_the_command_line_talks_https_to_a_node_whose_authority_it_is_given(worl
     login = ("login", "--username", "admin", "--password-stdin")
     done = run(*program, *trusted, *login, given="correct horse\n", env=environment)
     assert done.returncode == 0, done
-    # The login remembers who vouched.
+    # The login stores the authority.
     listed = run(sys.executable, "-m", "fieldbrook", "project", "list", env=environment)
     assert "room" in listed.stdout, listed
 
@@ -309,7 +309,7 @@ def test_devices_without_a_certificate_of_the_authority_are_kept_out_of_the_brok
 
 
 def _client(stem: Path, authority: Authority) -> tuple[str, ...]:
-    """The flags with which mosquitto's tools show a certificate of an authority."""
+    """Return the flags with which mosquitto's tools use a certificate of an authority."""
     issued = authority.issue([stem.name], client=True)
     certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
     certificate.write_bytes(issued.certificate)
@@ -428,7 +428,7 @@ def test_events_and_answers_pass_an_external_broker_over_tls_with_a_password(
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that a process has now."""
+    """Return the resident memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) << 10
 
@@ -448,7 +448,7 @@ def test_a_silent_connection_over_tls_takes_little_memory(world: World, port: st
                 stack.enter_context(wrapped)
             return resident_bytes(pid)
 
-        first = open_all()  # what the allocator has left over is used
+        first = open_all()  # the free memory of the allocator is used up
         assert open_all() - first < count * (128 << 10)
 
 

@@ -1,4 +1,4 @@
-"""Traces of events: what their handlers asked of the node, in order, for a bounded while."""
+"""Traces of events: the host calls of their handlers, in order, for a bounded time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Tracing:
         return answer.json
 
     def noted(self, status: int) -> list[Any]:
-        """The rows of the audit log on traces that were answered with this status."""
+        """Return the rows of the audit log on traces with this status."""
         rows = self.call("GET", "/audit?operation=StartTrace").json["data"]
         return [row for row in rows if row["status"] == status]
 
@@ -102,7 +102,7 @@ class Tracing:
         return self.call("GET", f"/event_log/t/at/{self.row(event_id)['place']}").json
 
     def calls(self, event_id: str) -> list[tuple[str, str, Any, Any]]:
-        """Function, subject, value before, and result or refusal of each call."""
+        """Return function, subject, old value, and result or refusal of each call."""
         return [
             (c["function"], c["subject"]["value"], value(c, "before"), value(c, "result"))
             for c in self.details(event_id)["trace"]["calls"]

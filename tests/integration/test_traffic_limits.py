@@ -63,7 +63,7 @@ def test_counts_survive_the_death_of_the_project(world: World) -> None:
     process = parts(world.node)["project"]
     os.kill(process, signal.SIGKILL)
     until(lambda: not alive(process), "the project dies")
-    # An event that met the dead process was answered 503: it did not run, nothing counted it.
+    # An event for the dead process was answered 503: it did not run and was not counted.
     assert until(lambda: {201: "taken"}.get(world.send(world.one).status), "a new process")
     assert world.send(world.one).status == 429
     change = {"threshold": 4, "duration": "24h"}
@@ -113,7 +113,7 @@ def test_a_message_of_the_broker_over_the_limit_is_refused_and_does_not_come_aga
         until(lambda: "message on p was refused" in world.node.log, "the refusal is in the log")
         assert "TrafficLimitExceededFailed" in world.node.log
         world.node.call("DELETE", "/traffic/x/p")
-        # A topic's messages are handled in order: had it been kept, it would be counted by now.
+        # A topic's messages are handled in order: a kept message would have been counted by now.
         device.publish("p", body)
         until(lambda: world.count() > before, "the next message is handled")
     assert world.count() == before + 1
@@ -163,7 +163,7 @@ def test_a_limit_is_one_however_many_gateways_take_the_events(start_node: StartN
     with Device(several.node.mqtt_port, "device") as device:
         assert device.publish_all([("p", body)] * 150) == 150
     until(lambda: several.count() == 150, "those of the broker are handled")
-    # The kernel gives connections to either gateway: with 16 both have some.
+    # The kernel distributes connections to the gateways: with 16, both get some.
     assert flood(several.node.http_port, "p", body, 320, connections=16) == 150
     with Device(several.node.mqtt_port, "device") as device:
         assert device.publish_all([("p", body)] * 20) == 20

@@ -1,4 +1,4 @@
-"""Export and import of projects: the other node has all of a project, or nothing."""
+"""Export and import of projects: the other node gets a complete project, or nothing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.nodes import PREFIX, RunningNode, message, parts, strategies
 from tests.support.shell import Shell
 from tests.support.tools import own_memory
 
-# Many processes are started: a minute, with a fifth of a core.
+# Many processes are started, which takes a minute with a fifth of a core.
 pytestmark = pytest.mark.timeout(240)
 
-# Stores its payload under the payload's first four bytes.
+# The handler stores its payload under the payload's first four bytes.
 STORING = b"""
 (module
   (import "env" "ws_get_data" (func $get_data (param i32 i32 i32) (result i32)))
@@ -37,7 +37,7 @@ ROWS = {"statement": "SELECT f_text FROM t_kept", "params": []}
 
 
 class Pair:
-    """A node with a project, and another with none."""
+    """A node with a project, and another node without one."""
 
     def __init__(self, folder: Path) -> None:
         self.first, self.second = RunningNode(folder / "a"), RunningNode(folder / "b")
@@ -166,7 +166,8 @@ def test_what_cannot_be_imported_leaves_nothing(pair: Pair, tmp_path: Path) -> N
     assert "ProjectNameConflict" in said
     pair.there("project", "import", str(file), "--name", "taken")
     before = pair.projects(), pair.stores()
-    # The tokens in the file are those of a project there: one token is one publisher's.
+    # A project of the node already has the tokens in the file, and a token may belong to only one
+    # publisher.
     said = pair.there.fails("project", "import", str(file), "--name", "again")
     assert "the token of publisher one" in said
     for content in (b"no archive", file.read_bytes()[:-200]):

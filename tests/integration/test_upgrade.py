@@ -1,5 +1,5 @@
-"""`fieldbrook upgrade`, with `--check` and without, on the data of every released version: forth
-with the command line of a version to come, and back with this one."""
+"""`fieldbrook upgrade`, with and without `--check`, on the data of every released version: to a
+future version with its command line, and back with this version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONVERTS, RUNS, CANNOT = 5, 6, 1
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -45,7 +45,7 @@ def run(program: str, data: Path, *arguments: str) -> Ended:
 
 
 def check(program: str, data: Path, code: int) -> dict[str, Any]:
-    """What `upgrade --check` found, by the names of its checks."""
+    """Return the findings of `upgrade --check`, by the names of its checks."""
     ended = run(program, data, "--json", "upgrade", "--check")
     assert ended.code == code, ended
     answer = json.loads(ended.out)
@@ -66,7 +66,7 @@ def data(version: str, tmp_path: Path) -> Path:
 
 
 def content(data: Path) -> dict[str, bytes]:
-    """All files of a data folder, without the tables of readers that LMDB keeps."""
+    """Return all files of a data folder, without LMDB's lock files."""
     files = (path for path in data.rglob("*") if path.is_file() and path.name != "lock.mdb")
     return {str(path.relative_to(data)): path.read_bytes() for path in files}
 
@@ -107,7 +107,7 @@ def test_the_data_of_a_release_goes_to_a_later_schema_and_back_with_all_that_it_
     assert check(NEXT, data, 0)["registry"]["facts"]["schemas"] == {"2": 1}
     assert json.loads(run(NEXT, data, "--json", "upgrade").out) == {"stores": 0, "copy": None}
 
-    # This version names what it cannot read, in the check and at the start of a node.
+    # This version reports the stores that it cannot read, in the check and at the start of a node.
     found = check(THIS, data, CANNOT)
     assert "with schema 2" in found["registry"]["text"]
     assert f"fieldbrook {__version__} reads up to 1" in found["registry"]["text"]
@@ -165,7 +165,7 @@ def test_an_upgrade_without_room_for_its_copy_is_refused_before_it_changes_anyth
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         data = disk / "n"
         restore(STORES / f"{version}.tar.gz", data)
-        check(NEXT, data, CONVERTS)  # it has made the lock files of the stores, which take room
+        check(NEXT, data, CONVERTS)  # creates the lock files of the stores, which take space
         filler = fill(disk)
         found = check(NEXT, data, CANNOT)["copy"]
         assert found["state"] == "failed"
@@ -174,7 +174,7 @@ def test_an_upgrade_without_room_for_its_copy_is_refused_before_it_changes_anyth
         assert ended.code == 1
         assert "the copy before the upgrade needs" in ended.complaint
         assert check(THIS, data, 0)["start"]["facts"]["converts"] == 0
-        # The disk that the check asks for is enough.
+        # The disk space that the check requires is enough.
         filler.unlink()
         spare = shutil.disk_usage(disk).free - found["facts"]["need"]
         (disk / "other").write_bytes(bytes(spare - MIB // 8))  # locks of the node have a block each

@@ -1,4 +1,4 @@
-"""`fieldbrook usage` tells what takes disk and what bounds it; the bounds hold."""
+"""`fieldbrook usage` reports what takes disk space, and its limits; the limits hold."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def policy(**fields: Any) -> pytest.MarkDecorator:
-    """Runs a test with this policy."""
+    """Run a test with this policy."""
     return pytest.mark.parametrize("server", [WalletPolicy(**fields)], indirect=True)
 
 

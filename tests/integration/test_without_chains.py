@@ -1,4 +1,4 @@
-"""A node where the libraries for chains are not installed, as a plain installation has it."""
+"""A node without the libraries for chains, like a plain installation."""
 
 from __future__ import annotations
 

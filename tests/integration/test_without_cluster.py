@@ -1,4 +1,4 @@
-"""A node that is in no cluster says so, and runs nothing for one."""
+"""A node without a cluster reports this, and runs no processes for one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The alert rules: Prometheus reads them, and they fire when they should."""
+"""The alert rules: Prometheus accepts them, and they fire when they should."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_prometheus_accepts_the_rules() -> None:
 
 
 def checked(folder: Path, tests: list[dict[str, Any]]) -> None:
-    """Have Prometheus test the rules."""
+    """Make Prometheus test the rules."""
     file = folder / "test.json"
     given = {"rule_files": [str(FILE)], "evaluation_interval": "1m", "tests": tests}
     file.write_text(json.dumps(given))

@@ -1,4 +1,4 @@
-"""The dashboards for Grafana: they have its form, and a real Prometheus has figures for them."""
+"""The dashboards for Grafana: their form is valid, and a real Prometheus has data for them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MONITORING = ROOT / "monitoring"
 DASHBOARDS = sorted((MONITORING / "grafana").glob("*.json"))
 CHECKS = Path(__file__).parent / "js"
 TYPED = "import type {{ Dashboard }} from '@grafana/schema';\nexport const it: Dashboard = {};\n"
-CHAINS = "Chains"  # the row of panels that have no figures without a chain
-NEVER = {"Retries", "Failed deliveries"}  # of what has not happened here
+CHAINS = "Chains"  # the row of panels that have no data without a chain
+NEVER = {"Retries", "Failed deliveries"}  # panels of events that do not happen in the test
 
 
 def type_errors(folder: Path, text: str) -> str:
-    """What TypeScript says of a dashboard with Grafana's own types."""
+    """Return the errors of TypeScript for a dashboard with Grafana's own types."""
     modules = npm_installed(CHECKS)
     (folder / "node_modules").symlink_to(modules)
     (folder / "it.ts").write_text(TYPED.format(text))
@@ -56,7 +56,7 @@ def test_another_form_is_noticed(tmp_path: Path) -> None:
 
 
 def panels(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The panels of a dashboard, each with the title of its row."""
+    """Return the panels of a dashboard, each with the title of its row."""
     row = ""
     for panel in json.loads(path.read_text())["panels"]:
         if panel["type"] == "row":
@@ -110,7 +110,7 @@ class Prometheus:
         return found["data"]
 
     def series(self, query: str) -> int:
-        """How many series a query has now."""
+        """Return the current number of series of a query."""
         return len(self.ask("query", query=query)["result"])
 
     def is_up(self) -> bool:

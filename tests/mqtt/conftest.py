@@ -27,7 +27,7 @@ class Site:
         rules = strategies(DEFAULT="start", ECHO="echo")
         self.applet_id: str = node.deploy(PROJECT, TALLY, strategies=rules)["appletID"]
         self.publisher: Any = node.add_publisher(PROJECT, "gauge")
-        node.create_project(BARE)  # without a strategy
+        node.create_project(BARE)  # has no strategy
         self.bare: Any = node.add_publisher(BARE, "quiet")
         self.other: Any = node.add_publisher(PROJECT, "valve")
 
@@ -36,25 +36,25 @@ class Site:
         return MqttClient(self.node.mqtt_port, version)
 
     def kept(self, client_id: str, **more: Any) -> MqttClient:
-        """A connected client whose session outlives its connection."""
+        """A connected client whose session is kept after its connection ends."""
         client = self.client()
         client.connect(client_id, clean=False, expiry_s=600, **more)
         return client
 
     def event(self, payload: bytes = b"", event_type: str = "DEFAULT") -> bytes:
-        """An event of the first publisher."""
+        """Return an event of the first publisher."""
         return json.dumps(message(self.publisher, payload, event_type)).encode()
 
     def count(self) -> int:
-        """How many events were counted."""
+        """Return how many events were counted."""
         return self.node.count(PROJECT, self.applet_id)
 
     def last(self) -> bytes:
-        """The payload of the last event of type ECHO."""
+        """Return the payload of the last event of type ECHO."""
         return self.node.kv(PROJECT, self.applet_id, b"last")
 
     def kill(self, name: str) -> None:
-        """kill -9 of one process of the node."""
+        """Kill one process of the node with SIGKILL."""
         pid = parts(self.node)[name]
         os.kill(pid, signal.SIGKILL)
         until(lambda: parts(self.node).get(name, pid) != pid, f"a new {name} runs")
@@ -67,5 +67,5 @@ def site(start_module_node: StartNode) -> Site:
 
 @pytest.fixture
 def new_site(start_node: StartNode) -> Callable[..., Site]:
-    """Starts a node of the test's own, with options."""
+    """Starts a node for one test, with options."""
     return lambda *flags: Site(start_node(*flags))

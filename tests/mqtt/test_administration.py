@@ -1,4 +1,4 @@
-"""What administrators see of the MQTT server of a running node, and what they do with it."""
+"""What administrators see of the MQTT server of a running node, and their operations on it."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_after_a_restore_messages_that_wait_for_clients_are_held_until_the_relea
         for number in range(5):
             writer.publish("lake/held", b"%d" % number)
     site.node.stop()
-    (site.node.data / PARKED).touch()  # as a restore leaves it
+    (site.node.data / PARKED).touch()  # the state after a restore
     site.node.start()
     with site.client() as client, site.client() as other, site.client() as writer:
         assert client.connect(name, clean=False, expiry_s=600).session_present

@@ -1,4 +1,4 @@
-"""MQTT clients that others wrote, unmodified, at the node's own server."""
+"""MQTT clients of other projects, unmodified, with the node's own server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXPIRY_S = 600
 
 
 def _mosquitto(program: str, site: Site, version: str, *arguments: str) -> str:
-    """Run a client of mosquitto and return what it prints."""
+    """Run a client of mosquitto and return its output."""
     where = ["-h", "127.0.0.1", "-p", str(site.node.mqtt_port), "-V", version]
     done = subprocess.run(
         [require_tool(program), *where, *arguments],
@@ -78,7 +78,7 @@ def test_messages_wait_for_a_mosquitto_sub_that_keeps_its_session(site: Site, ve
         what = ("-t", "lake/queue", "-q", qos, "-m", f"{number}")
         _mosquitto("mosquitto_pub", site, version, *what)
     found = _mosquitto("mosquitto_sub", site, version, *kept, "-C", "5").split()
-    # It prints a message of QoS 2 when it is released, and keeps the order within a QoS.
+    # It prints a message of QoS 2 after PUBREL, and keeps the order within a QoS.
     assert [each for each in found if each in "024"] == ["0", "2", "4"]
     assert [each for each in found if each in "13"] == ["1", "3"]
 
@@ -106,7 +106,7 @@ def test_mosquitto_pub_connects_by_tls_also_with_a_renewed_certificate(tmp_path:
 
 
 class _Paho:
-    """A client of paho-mqtt with its loop in a thread, and what it has received."""
+    """A client of paho-mqtt with its loop in a thread, and the received messages."""
 
     def __init__(self, site: Site, version: MQTTProtocolVersion, *, kept_as: str = "") -> None:
         is_5 = version == MQTTProtocolVersion.MQTTv5
@@ -134,11 +134,11 @@ class _Paho:
         self.received.append((message.topic, bytes(message.payload), message.qos))
 
     def has(self, topic: str, payload: bytes, qos: int) -> bool:
-        """Whether a message has come."""
+        """Return whether a message has arrived."""
         return (topic, payload, qos) in self.received
 
     def has_reconnected(self, connections: int) -> bool:
-        """Whether it has connected more often."""
+        """Return whether the client has connected more often than before."""
         return len(self.present) > connections
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
@@ -195,7 +195,7 @@ def test_messages_wait_for_a_paho_client_that_keeps_its_session(
     assert client.present == [True]
     until(lambda: len(client.received) >= 30, "all have come")
     client.close()
-    for first, qos in ((0, 1), (1, 2)):  # paho passes a message of QoS 2 on when it is released
+    for first, qos in ((0, 1), (1, 2)):  # paho delivers a message of QoS 2 after PUBREL
         expected = [(topic, b"%d" % number, qos) for number in range(first, 30, 2)]
         assert [each for each in client.received if each[2] == qos] == expected
 
@@ -209,8 +209,8 @@ def test_events_of_paho_run_once_although_the_gateway_is_killed_meanwhile(
     client = _Paho(site, version, kept_as=new_id("paho-crash"))
     before, sent = site.count(), 0
     infos = []
-    # When it reconnects, paho sends all that waits at once. Over MQTT 5 that must not be more than
-    # the receive maximum.
+    # When it reconnects, paho sends all waiting messages at once. Over MQTT 5 these must not be
+    # more than the receive maximum.
     burst = 300 if version == MQTTProtocolVersion.MQTTv311 else 60
     for _ in range(2):  # killed while messages are unacknowledged, two times
         for _ in range(burst):
@@ -270,7 +270,7 @@ def test_mqtt_js_sends_events_and_keeps_its_session(site: Site, version: str, sc
 def page() -> Iterator[Any]:
     # Playwright keeps an event loop running, which other tests of the process must not meet.
     with chromium() as browser:
-        # The library is put into a page whose policy has no scripts. From a page without an
+        # The library is injected into a page whose policy forbids scripts. From a page without an
         # address, such as about:blank, Chromium does not connect to the loopback.
         yield browser.new_page(bypass_csp=True)
 

@@ -1,6 +1,6 @@
-"""MQTT clients for Go, Java and Rust that others wrote, unmodified, at the node's own server.
+"""MQTT clients for Go, Java and Rust of other projects, unmodified, with the node's own server.
 
-One program for each language passes commands on to a client: see `go/main.go`.
+One program for each language forwards commands to a client: see `go/main.go`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _go(library: str) -> list[str]:
 
 def _java(library: str) -> list[str]:
     build = built(HERE / "java")
-    # A short life needs neither the optimising compiler nor much memory.
+    # A short-lived process needs neither the optimising compiler nor much memory.
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m"]
     path = f"{build / 'classes'}:{build / 'lib'}/*"
     return [require_tool("java"), *options, "-cp", path, "Client", library]
@@ -49,15 +49,15 @@ CLIENTS: dict[str, tuple[str, Callable[[], list[str]]]] = {
 
 
 class Client:
-    """A running program that does with a client's library what it is told."""
+    """A running program that carries out commands with a client's library."""
 
     def __init__(self, site: Site, name: str) -> None:
         self.version, command = CLIENTS[name]
-        # The qualities of service with which the client sends again as it must. What rumqttc 0.25
-        # sends again is not marked (DUP), against [MQTT-3.3.1-1], so it is handled as new. When it
-        # reconnects it sends all that waits without regard to the receive maximum: packet ids
-        # collide, and it forgets messages. paho.mqtt.golang 1.5.1 sends a message of QoS 2 again
-        # after its PUBREL, against [MQTT-4.3.3-1].
+        # The qualities of service with which the client repeats messages according to the standard.
+        # rumqttc 0.25 does not mark repeated messages (DUP), against [MQTT-3.3.1-1], so they are
+        # handled as new. When it reconnects, it sends all waiting messages regardless of the
+        # receive maximum: packet ids collide, and it loses messages. paho.mqtt.golang 1.5.1 sends a
+        # message of QoS 2 again after its PUBREL, against [MQTT-4.3.3-1].
         wrong = {"rumqttc": (1, 2), "rumqttc-v5": (1, 2), "paho.mqtt.golang": (2,)}
         self.resends_correctly = {1, 2} - set(wrong.get(name, ()))
         self._process = subprocess.Popen(
@@ -83,31 +83,31 @@ class Client:
         return answer.removesuffix("\n").split("\t")
 
     def connect(self, name: str, *will: str, kept: bool = False) -> bool:
-        """Whether the server had a session of that name."""
+        """Connect; return whether the server had a session of that name."""
         return self._ask("connect", name, "true" if kept else "false", *will) == ["true"]
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
         assert self._ask("subscribe", topic_filter, qos) == [str(qos)]
 
     def publish(self, topic: str, payload: str, qos: int, *, retain: bool = False) -> int:
-        """The reason code of the acknowledgement, when it has come."""
+        """Publish; return the reason code of the acknowledgement, when it has arrived."""
         (code,) = self._ask("publish", topic, payload, qos, "true" if retain else "false")
         return int(code)
 
     def start(self, topic: str, qos: int, payloads: Iterable[str]) -> None:
-        """Publish all of these without waiting."""
+        """Publish several messages without waiting."""
         self._ask("start", topic, qos, *payloads)
 
     def reconnected(self) -> None:
-        """Wait until it has connected once more, by itself."""
+        """Wait until the client has reconnected by itself."""
         self._ask("reconnected")
 
     def finish(self) -> None:
-        """Wait until all that was started is acknowledged."""
+        """Wait until all started messages are acknowledged."""
         self._ask("finish")
 
     def receive(self, count: int) -> list[tuple[str, str, int, bool]]:
-        """Topic, payload, QoS and retain flag of the next messages."""
+        """Return topic, payload, QoS and retain flag of the next messages."""
         words = iter(self._ask("receive", count))
         found = zip(words, words, words, words, strict=True)
         return [(topic, payload, int(qos), kept == "true") for topic, payload, qos, kept in found]
@@ -116,7 +116,7 @@ class Client:
         self._ask("disconnect")
 
     def kill(self) -> None:
-        """End it as a power failure does."""
+        """End the program like a power failure."""
         self._process.kill()
         self._process.communicate()
 
@@ -142,7 +142,7 @@ def client(start: Callable[[], Client]) -> Client:
 
 @pytest.fixture
 def topic() -> str:
-    """A topic of the test's own."""
+    """Return a topic that no other test uses."""
     return f"lake/{new_id('other')}"
 
 
@@ -152,7 +152,7 @@ def test_a_client_finds_its_session_again(client: Client, topic: str) -> None:
     client.subscribe(topic, 1)
     client.disconnect()
     assert client.connect(name, kept=True)
-    assert client.publish(topic, "again", 1) == 0  # is subscribed still
+    assert client.publish(topic, "again", 1) == 0  # it is still subscribed
     assert client.receive(1) == [(topic, "again", 1, False)]
     client.disconnect()
     assert not client.connect(name)
@@ -188,7 +188,7 @@ def test_messages_wait_for_a_client_that_is_away(client: Client, topic: str) -> 
     client.disconnect()
     assert client.connect(name, kept=True)
     found = client.receive(count)
-    for qos in (1, 2):  # some clients pass a message of QoS 2 on when it is released
+    for qos in (1, 2):  # some clients deliver a message of QoS 2 after PUBREL
         expected = [(topic, f"{number}", qos, False) for number in range(qos - 1, count, 2)]
         assert [each for each in found if each[2] == qos] == expected
 
@@ -203,7 +203,7 @@ def test_retained_messages_come_with_a_subscription(client: Client, topic: str) 
     client.disconnect()
     client.connect(new_id("retained"))
     for qos in (0, 1, 2):
-        client.publish(f"{topic}/{qos}", "", 1, retain=True)  # removes it
+        client.publish(f"{topic}/{qos}", "", 1, retain=True)  # removes the retained message
     client.publish(f"{topic}/end", "end", 1, retain=True)
     client.subscribe(f"{topic}/#", 2)
     assert client.receive(1) == [(f"{topic}/end", "end", 1, True)]
@@ -235,8 +235,8 @@ def test_events_run_once_although_the_gateway_is_killed_meanwhile(
 ) -> None:
     client.connect(new_id("crash"), kept=True)
     before = site.count()
-    # No two events are equal: after a crash, those of a client that uses a packet id again at once
-    # would be taken for duplicates.
+    # No two events are equal: after a crash, equal events of a client that reuses a packet id at
+    # once would be taken for duplicates.
     sizes = dict.fromkeys(client.resends_correctly, 200) or {1: 50}
     for qos, size in sizes.items():
         events = [site.event(b"%d %d" % (qos, number)).decode() for number in range(size)]

@@ -1,6 +1,6 @@
-"""What both standards say of a server, statement by statement: docs/reference/mqtt-conformance.md.
+"""The statements of both standards about a server, one by one: docs/reference/mqtt-conformance.md.
 
-Events, and what else other tests show of this server, are in the files beside this one.
+Events and other behaviour of this server are tested in the other files of this folder.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def _kept(site: Site, client_id: str, version: int = VERSION_5, **more: Any) -> 
 
 
 def _is_ended_with(client: MqttClient, code: ReasonCode) -> None:
-    """The connection ends; over MQTT 5 a DISCONNECT says why, and is the last packet."""
+    """Check that the server closes the connection; over MQTT 5 the last packet is a DISCONNECT with
+    the reason."""
     disconnect = client.ended()
     if client.version == VERSION_5:
         assert disconnect is not None
@@ -65,7 +66,7 @@ def _is_ended_with(client: MqttClient, code: ReasonCode) -> None:
 
 
 def _nothing_waits(client: MqttClient) -> None:
-    """Nothing comes before the answer to a PINGREQ."""
+    """Check that nothing arrives before the answer to a PINGREQ."""
     client.send(PingReq())
     assert isinstance(client.read(), PingResp)
 
@@ -109,7 +110,7 @@ def test_another_first_packet_ends_the_connection_without_an_answer(
         (b"\x10\x0c\x00\x04MQTT\x04\x03\x00\x00\x00\x00", b""),  # the reserved flag
         (b"\x10\x0d\x00\x04MQTT\x05\x03\x00\x00\x00\x00\x00", b"\x81"),
         (b"\x10\x0c\x00\x04MQTT\x04\x00\x00\x00\x00\x00", b"\x20\x02\x00\x02"),  # no client id
-        (b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02\xff\xff", b""),  # no UTF-8
+        (b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02\xff\xff", b""),  # not UTF-8
     ],
 )
 def test_a_connect_that_breaks_the_rules_ends_the_connection(
@@ -460,7 +461,7 @@ def test_messages_of_a_client_come_in_their_order_with_identifiers_of_their_own(
     with _client(site, version) as reader, _client(site, version) as writer:
         reader.subscribe(topic, qos)
         for number in range(count):
-            # DUP of the sender is not that of the subscriber.
+            # DUP of the sender is not passed on to the subscriber.
             writer.publish(topic, b"%d" % number, qos, dup=qos > 0)
         messages: list[Publish] = []
         while len(messages) < count:
@@ -532,7 +533,7 @@ def test_no_more_messages_than_the_receive_maximum_are_unacknowledged(site: Site
 
 
 def _refused(client: MqttClient, qos: int) -> PubAck | PubRec:
-    """The answer to a message on a topic that the client may not use."""
+    """Return the answer to a message on a topic that the client may not use."""
     client.send(Publish("nowhere/to/go", b"", qos, packet_id=5))
     return client.expect(PubAck) if qos == 1 else client.expect(PubRec)
 
@@ -549,7 +550,7 @@ def test_no_packet_exceeds_the_clients_maximum_packet_size(site: Site) -> None:
             answer = _refused(client, qos)
             assert answer.code == ReasonCode.NOT_AUTHORIZED
             assert answer.properties.reason_string is None  # it would not fit
-        with _kept(site, client_id):  # what was too large does not come to it either
+        with _kept(site, client_id):  # the message that was too large does not arrive here either
             disconnect = client.ended()
             assert disconnect is not None
             assert disconnect.code == ReasonCode.SESSION_TAKEN_OVER
@@ -559,7 +560,7 @@ def test_no_packet_exceeds_the_clients_maximum_packet_size(site: Site) -> None:
         refusal = client.connect("x" * 300, maximum_packet_size=12)
         assert refusal.code == ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
         assert refusal.properties.reason_string is None
-    with site.client() as client:  # not even CONNACK fits
+    with site.client() as client:  # not even a CONNACK fits
         client.send(Connect(VERSION_5, new_id(), properties=Properties(maximum_packet_size=5)))
         assert client.socket.recv(100) == b""
     with _client(site, maximum_packet_size=40) as client:  # SUBACK does not fit

@@ -180,7 +180,7 @@ def test_an_event_that_is_sent_again_after_a_reconnection_runs_once(
         if qos == 2:
             client.send(PubRel(5))
             client.expect(PubComp)
-        client.send(sent)  # not marked as repeated: another message with the same packet id
+        client.send(sent)  # without DUP: another message with the same packet id
         client.read()
     assert site.count() == before + 2
 
@@ -216,7 +216,7 @@ def test_an_event_with_a_released_packet_id_runs_though_it_is_like_the_last_one(
     sent = Publish(PROJECT, site.event(b"equal"), 2, packet_id=9)
     for number in range(3):
         with _kept(site, client_id, version) as client:
-            # Its first sending was lost with a connection, except for the first event.
+            # The first transmission was lost with a connection, except for the first event.
             client.send(replace(sent, dup=number > 0))
             assert client.expect(PubRec).packet_id == 9
             assert site.count() == before + number + 1
@@ -254,7 +254,7 @@ def test_a_node_that_cannot_take_an_event_keeps_it_until_it_can(
 
 @contextlib.contextmanager
 def _held(site: Site) -> Iterator[None]:
-    """No event is handled meanwhile."""
+    """Let no event be handled until the end of the context."""
     with site.client() as client:
         client.connect()
         client.publish(PROJECT, site.event(b"", "ECHO"))  # now the project runs
@@ -309,7 +309,7 @@ def test_who_takes_over_a_session_without_a_login_reads_no_reply_to_its_events(s
         assert other.subscribe("ack/#") == 1
     with other, site.client() as writer:
         writer.connect()
-        writer.publish(PROJECT, site.event(), 1)  # handled behind the other one
+        writer.publish(PROJECT, site.event(), 1)  # handled after the other one
         writer.publish(topic, b"another", 1)
         other.send(Publish("lake/marker", b"", 1, packet_id=9))
         assert other.expect(PubAck).packet_id == 9  # and no reply before it
@@ -362,7 +362,7 @@ def test_a_login_stands_in_for_the_token_in_the_message(site: Site) -> None:
             assert answer is not None
             assert answer.code == ReasonCode.SUCCESS, answer
             assert site.last() == b"by its login"
-            # Another publisher's name beside its own login.
+            # Another publisher's name with its own login.
             named = {"header": {"event_type": "ECHO", "pub_id": "valve"}, "payload": ""}
             answer = client.publish(PROJECT, json.dumps(named).encode())
             assert answer is not None

@@ -74,7 +74,7 @@ def site(start_module_node: StartNode) -> Site:
 
 
 def _memory(site: Site) -> int:
-    """The memory of the MQTT server alone, in bytes."""
+    """Return the memory of the MQTT server alone, in bytes."""
     text = Path(f"/proc/{parts(site.node)['fb-mqtt:0']}/smaps_rollup").read_text()
     found = re.search(r"^Pss:\s+(\d+) kB$", text, re.MULTILINE)
     assert found is not None
@@ -82,7 +82,7 @@ def _memory(site: Site) -> int:
 
 
 class _GoodDevice(threading.Thread):
-    """Sends one event after the other and notes how long the slowest answer took."""
+    """Sends one event after the other and records the time of the slowest answer."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(daemon=True)
@@ -110,7 +110,8 @@ class _GoodDevice(threading.Thread):
 
 @contextlib.contextmanager
 def _others_are_served(site: Site) -> Iterator[None]:
-    """A good device's events are answered, and the memory does not grow beyond its bound."""
+    """Check that a good device's events are answered, and that the memory does not grow beyond its
+    bound."""
     device, before, process = _GoodDevice(site), _memory(site), parts(site.node)["fb-mqtt:0"]
     device.start()
     try:
@@ -127,7 +128,7 @@ def _others_are_served(site: Site) -> Iterator[None]:
 
 
 def _until_closed(client: MqttClient) -> None:
-    """Return when the server has ended the connection."""
+    """Return when the server has closed the connection."""
     with contextlib.suppress(ConnectionError):
         while client.socket.recv(65_536):
             continue
@@ -161,7 +162,7 @@ def test_packets_that_are_cut_at_every_byte(site: Site, version: int) -> None:
             for at, has_more in itertools.product(range(len(packet)), (False, True)):
                 with site.client(version) as client:
                     client.send_bytes(start + packet[:at])
-                    if has_more:  # the rest is that of another packet
+                    if has_more:  # the rest belongs to another packet
                         client.send_bytes(packet[at + 1 :] + bytes(300))
                         _until_closed(client)
             with site.client(version) as client:  # a byte at a time
@@ -195,7 +196,7 @@ def test_connections_that_say_nothing(site: Site) -> None:
         for number in range(SILENT):  # from several addresses, each of which has its share
             source = f"127.0.1.{1 + number % 8}"
             silent.append(opened.enter_context(MqttClient(site.node.mqtt_port, source=source)))
-        with site.client() as late:  # whoever comes now is served as well
+        with site.client() as late:  # a new client is served, too
             late.connect()
             assert late.publish(PROJECT, site.event()) is not None
         for client in silent:
@@ -214,7 +215,7 @@ def test_floods_of_connects_with_names_as_long_as_they_can_be(site: Site, versio
                     client_id, password = f"{number:06}{longest[:-6]}", b""
                 client.send(Connect(version, client_id, False, 0, longest, password, will))
                 if number % 4 > 1:
-                    continue  # it goes away without reading the answer
+                    continue  # it disconnects without reading the answer
                 refused = client.expect(ConnAck).code != ReasonCode.SUCCESS
                 assert refused == bool(number % 2)
         for number in range(50):
@@ -269,7 +270,7 @@ def test_filters_that_are_repeated_or_deep_cost_little(site: Site) -> None:
 
 @pytest.mark.parametrize("version", [VERSION_311, VERSION_5])
 def test_a_flood_of_small_packets_is_answered_and_so_are_others(site: Site, version: int) -> None:
-    """A read has tens of thousands of them, which take several turns of the loop."""
+    """One read returns tens of thousands of packets, which take several turns of the loop."""
     with _others_are_served(site), site.client(version) as client:
         client.connect()
         pings = encode(version, PingReq()) * 20_000
@@ -323,7 +324,7 @@ def test_clients_that_read_nothing(site: Site) -> None:
         chatty = opened.enter_context(site.client())
         chatty.connect()
         chatty.socket.settimeout(0.5)
-        with pytest.raises(TimeoutError):  # the server does not read on either
+        with pytest.raises(TimeoutError):  # the server stops reading, too
             while True:
                 chatty.send_bytes(encode(VERSION_5, PingReq()) * 50_000)
 
@@ -374,8 +375,8 @@ def test_floods_of_retained_messages_and_subscriptions(site: Site) -> None:
 
 
 def _release_nothing(client: MqttClient, first: int = 1) -> int:
-    """Send messages of QoS 2 from a packet id on and release none; returns how many the server
-    received before it ended the connection."""
+    """Send messages of QoS 2 from a packet id on without PUBREL; return how many the server
+    received before it closed the connection."""
     for packet_id in range(first, 0x10000):
         client.send(Publish("lake/qos2", bytes(1_000), 2, packet_id=packet_id))
         try:
@@ -401,7 +402,7 @@ def test_floods_of_messages_that_are_never_released(site: Site, version: int) ->
             with site.client(version) as client:
                 client.connect(name, clean=False, expiry_s=60)
                 assert _release_nothing(client) == UNRELEASED
-            # The limit is that of the session: another connection brings it no further.
+            # The limit is per session: another connection does not raise it.
             with site.client(version) as client:
                 assert client.connect(name, clean=False, expiry_s=60).session_present
                 assert _release_nothing(client, UNRELEASED + 1) == 0
@@ -426,7 +427,7 @@ def test_floods_of_sessions_and_queued_messages(site: Site) -> None:
                 if not refused:
                     client.subscribe("lake/queued", 1)
         assert refused >= 200
-        # Each message goes to the queues of all sessions.
+        # Each message is added to the queues of all sessions.
         with MqttClient(site.node.mqtt_port) as writer:
             taken = writer.connect("session-0", clean=False, expiry_s=60)
             assert taken.session_present
@@ -445,7 +446,7 @@ def test_a_storm_of_clients_that_take_over_from_each_other(site: Site) -> None:
         for _ in range(400):
             with site.client() as client:
                 client.send(Connect(VERSION_5, "storm", False, properties=kept))
-                # No good-bye: the server gets a reset.
+                # The client sends no DISCONNECT: the server gets a reset.
                 client.socket.setsockopt(
                     socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                 )

@@ -92,7 +92,7 @@ def test_options_of_subscriptions(site: Site) -> None:
         assert one.expect(PubAck).code == ReasonCode.SUCCESS
         received = two.receive()
         assert (received.payload, received.retain) == (b"kept", True)
-        # The retained message comes to a new subscription, or only if it is new, or never.
+        # The retained message is sent at each subscription, only at a new one, or never.
         assert one.subscribe("lake/own", 0, retain_handling=2) == 0
         assert one.subscribe("lake/own", 0, retain_handling=1) == 0
         assert one.subscribe("lake/own", 0, retain_handling=0) == 0
@@ -179,7 +179,7 @@ def test_a_message_of_qos_2_reaches_its_subscribers_once_over_crashes(
         site.kill("fb-mqtt:0")
     until(lambda: _listens(site), "the port is open again")
     with _kept(site, writer_id, version) as writer:
-        # Its first sending was lost with a connection.
+        # The first transmission was lost with a connection.
         writer.send(Publish(topic, b"second", 2, dup=True, packet_id=7))
         assert writer.expect(PubRec).packet_id == 7
     with _kept(site, reader_id, version) as reader:

@@ -1,4 +1,5 @@
-"""Who gets what waits in queues, is retained, is published by handlers, or below `ack/`."""
+"""Who receives messages in queues, retained messages, messages of handlers, and replies below
+`ack/`."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ OTHER = "moor"
 
 
 def _owner(site: Site) -> MqttClient:
-    """An administrator."""
+    """Connect as an administrator."""
     body = {"name": new_id("key"), "privileges": [{"name": "Event", "perm": "READ_WRITE"}]}
     key = site.node.call("POST", "/account_access_key", body).json["accessKey"]
     client = site.client()
@@ -41,7 +42,7 @@ def _owner(site: Site) -> MqttClient:
 
 
 def _gets_nothing(client: MqttClient) -> None:
-    """What was sent to a client before would come before the answer."""
+    """Check that a client gets nothing: an earlier message would arrive before the answer."""
     client.send(PingReq())
     client.expect(PingResp)
 
@@ -157,7 +158,7 @@ def test_a_key_that_is_the_id_of_another_publisher_gives_no_right_to_its_topics(
 
 
 class _Owner:
-    """An account that is no administrator, on the node of a site."""
+    """An account that is not an administrator, on the node of a site."""
 
     def __init__(self, site: Site) -> None:
         self.site, self.name = site, new_id("owner")
@@ -166,7 +167,7 @@ class _Owner:
 
     @contextmanager
     def acting(self) -> Iterator[RunningNode]:
-        """The node, called by this account."""
+        """The node; this account makes the calls until the end of the context."""
         node = self.site.node
         administrator = node.token
         node.token = node.call("PUT", "/login", self.login, token="").json["token"]
@@ -176,7 +177,7 @@ class _Owner:
             node.token = administrator
 
     def connected(self) -> MqttClient:
-        """A client with a new access key of the account."""
+        """Connect a client with a new access key of the account."""
         body = {"name": new_id("key"), "privileges": [{"name": "Event", "perm": "READ_WRITE"}]}
         with self.acting() as node:
             key = node.call("POST", "/account_access_key", body).json["accessKey"]
@@ -186,7 +187,7 @@ class _Owner:
 
 
 def _sender_to(topic: str) -> bytes:
-    """A module whose handler `publish` sends its payload to a topic."""
+    """Return a module whose handler `publish` sends its payload to a topic."""
     text = topic.encode()
     return SENDER.replace(b'(i32.const 64) "out/readings"', b'(i32.const 512) "%b"' % text).replace(
         b"(i32.const 64) (i32.const 12)", b"(i32.const 512) (i32.const %d)" % len(text)
@@ -226,7 +227,7 @@ def test_no_handler_sends_messages_to_the_devices_of_another_account(site: Site)
 def test_a_message_that_was_sent_before_its_topic_got_an_owner_does_not_reach_them(
     new_site: Callable[..., Site],
 ) -> None:
-    """It waits in the outbox while the MQTT process is stopped."""
+    """The message waits in the outbox while the MQTT process is stopped."""
     site = new_site()
     other, late = _Owner(site), _Owner(site)
     with other.acting() as node:
@@ -321,7 +322,7 @@ def test_the_will_of_a_login_that_has_ended_is_not_published(site: Site) -> None
         lamp, bell = (node.add_publisher("cliff", key) for key in ("lamp", "bell"))
 
     def leave(publisher: Any, delay_s: int) -> None:
-        """Connect with a will, and end the connection without a word."""
+        """Connect with a will, and close the connection without a DISCONNECT."""
         key = publisher["key"]
         will = Will(f"cliff/{key}/gone", b"", 1, True, Properties(will_delay_interval=delay_s))
         login = {"username": key, "password": publisher["token"]}
@@ -356,8 +357,8 @@ def test_a_connection_ends_with_the_time_of_its_token(new_site: Callable[..., Si
 def test_no_end_of_a_login_is_overlooked_when_many_end_at_the_same_time(
     new_site: Callable[..., Site],
 ) -> None:
-    """The rights of connected clients are checked bit by bit, and the registry changes meanwhile;
-    other clients connect meanwhile."""
+    """The rights of connected clients are checked in pieces; meanwhile the registry changes and
+    other clients connect."""
     site, number = new_site("--mqtt-logins", "false"), 60
     publishers = [site.node.add_publisher(PROJECT, f"buoy-{each}") for each in range(number)]
 

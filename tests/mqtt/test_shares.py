@@ -1,6 +1,7 @@
-"""No address and no login takes all of what MQTT clients share, and a full disk loses nothing.
+"""No address and no login can use all of a shared limit of MQTT, and a full disk loses nothing.
 
-The clients of these tests have one address. Those with a login count for it, so they are "others".
+The clients of these tests have one address. Clients with a login count for the login, so they are
+"others".
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _login(site: Site) -> dict[str, Any]:
 
 
 def _from(site: Site, address: str) -> MqttClient:
-    """A client with another address of the loopback network."""
+    """Connect a client from another address of the loopback network."""
     return MqttClient(site.node.mqtt_port, source=address)
 
 
@@ -67,7 +68,8 @@ def test_an_address_takes_half_of_the_sessions_and_a_login_too(
         assert other.connect().code == ReasonCode.SUCCESS
     with site.client() as client:
         assert client.connect(names[0], clean=False, expiry_s=600).session_present
-    # The sessions count for the same address after a restart, and for none when they are removed.
+    # After a restart the sessions count for the same address, and for no address after their
+    # removal.
     site.node.stop()
     site.node.start()
     with site.client() as client:
@@ -122,7 +124,7 @@ def test_a_login_takes_half_of_the_retained_messages(new_site: Callable[..., Sit
         codes = [retain(hog, f"hog/{number}") for number in range(6)]
         assert codes == [0] * 4 + [ReasonCode.QUOTA_EXCEEDED] * 2
         assert retain(hog, "hog/0", b"changed") == 0
-    for number in range(3):  # neither wills nor connecting again bring more
+    for number in range(3):  # neither wills nor new connections raise the limit
         with site.client() as hog:
             hog.connect(will=Will(f"lake/will/{number}", b"gone", 1, True))
     site.node.stop()
@@ -153,7 +155,7 @@ def test_an_address_takes_half_of_the_room_for_incomplete_packets(
             other.send_bytes(packet[:-1])
             other.send_bytes(packet[-1:])
             assert other.expect(PubAck).packet_id == 1
-        with site.client() as neighbour:  # a small event arrives beside the hogs, too
+        with site.client() as neighbour:  # a small event arrives in spite of the hogs
             neighbour.connect()
             small = encode(VERSION_5, Publish(PROJECT, site.event(), 1, packet_id=1))
             neighbour.send_bytes(small[:-1])
@@ -162,7 +164,7 @@ def test_an_address_takes_half_of_the_room_for_incomplete_packets(
             acknowledged = neighbour.expect(PubAck)
             assert (acknowledged.packet_id, acknowledged.code) == (1, ReasonCode.SUCCESS)
         codes = []
-        for hog in hogs:  # those that are still open can complete their packets
+        for hog in hogs:  # clients that are still connected can complete their packets
             with contextlib.suppress(ConnectionError):
                 hog.send_bytes(packet[-1:])
             answer = hog.read()
@@ -240,7 +242,7 @@ def test_others_are_served_while_a_login_subscribes_to_all_that_it_has_retained(
 
 
 def _kinds_so_far(client: MqttClient) -> set[type[object]]:
-    """The kinds of the packets that have arrived already."""
+    """Return the kinds of the packets that have arrived so far."""
     kinds: set[type[object]] = set()
     client.socket.setblocking(False)
     with contextlib.suppress(BlockingIOError):
@@ -298,7 +300,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def _add_until_refused(client: MqttClient, topic: str, size: int) -> None:
-    """Publish to a queue until the store takes no more."""
+    """Publish to a queue until the store refuses a message."""
     while True:
         answer = client.publish(topic, bytes(size))
         assert answer is not None

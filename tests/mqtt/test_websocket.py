@@ -30,13 +30,13 @@ async def _opened(site: Site) -> AsyncIterator[websocket.WebSocketClientConnecti
         yield opened
     finally:
         opened.close()
-        # The socket is closed when the node has answered, unless the node closed it before.
+        # The socket is closed after the node's answer, unless the node closed it before.
         while opened.close_code is None and await opened.read_message() is not None:
             continue
 
 
 async def _read(opened: websocket.WebSocketClientConnection, size: int) -> bytes:
-    """So many bytes, however they come."""
+    """Read this number of bytes, regardless of their pieces."""
     found = b""
     while len(found) < size:
         message = await opened.read_message()
@@ -79,12 +79,12 @@ async def test_a_websocket_without_the_subprotocol_is_refused(site: Site) -> Non
 
 
 def _frame(data: bytes, size: int) -> bytes:
-    """A binary message of `size` bytes, of which only `data` is there."""
+    """Return a binary message of `size` bytes, of which only `data` is present."""
     return b"\x82\xff" + struct.pack(">Q", size) + bytes(4) + data  # masked with zeros
 
 
 def _raw(site: Site, source: str) -> socket.socket:
-    """A WebSocket whose client has connected."""
+    """Open a WebSocket whose MQTT client has connected."""
     port = site.node.http_port
     opened = socket.create_connection(("127.0.0.1", port), 30, (source, 0))
     opened.sendall(

@@ -1,8 +1,8 @@
 """Applets built with each SDK, on every host, with every kind of payload.
 
-The AssemblyScript samples are built with the real SDK, those in Rust and C have the
-declarations of their SDKs. What each leaves is what the ABI document says, and the same on
-all hosts.
+The AssemblyScript samples are built with the real SDK; the samples in Rust and C have the
+declarations of their SDKs. The results of each are those of the ABI document, and the same on all
+hosts.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ BUILDS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
-    """The module of a language, built when it is first asked for."""
+    """Return the module of a language, which is built at its first use."""
 
     def build(language: str) -> bytes:
         source, make = BUILDS[language]
@@ -129,7 +129,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
 
 
 class Left(NamedTuple):
-    """All that a run left."""
+    """All results of a run."""
 
     code: int
     error: str
@@ -139,7 +139,7 @@ class Left(NamedTuple):
 
 
 class Neighbours(Capabilities):
-    """A broker and an API, and no chain."""
+    """The effects of a project with a broker and an API, but no chain."""
 
     def check_topic(self, topic: str) -> None:
         assert topic == "out/readings"
@@ -149,7 +149,7 @@ class Neighbours(Capabilities):
 
 
 def info(text: str | bytes) -> tuple[int, str, str]:
-    """A line of the applet's own, as the node keeps it."""
+    """Return a log line of the applet, as the node stores it."""
     shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
     return abi.LOG_INFO, abi.SOURCE_GUEST, shown[: abi.MESSAGE_LIMIT]
 
@@ -164,7 +164,7 @@ def well(
 _WORD = {"little": (1).to_bytes(4, "little")}
 _ON_THE_WAY = (abi.LOG_ERROR, abi.SOURCE_GUEST, "on the way")
 
-# What handlers of C and Rust leave: bytes are bytes.
+# The results of handlers in C and Rust: bytes stay unchanged.
 BYTES: dict[str, Callable[[bytes], Left]] = {
     "log": lambda given: well(0, info(given)),
     "size": lambda given: well(len(given)),
@@ -179,8 +179,8 @@ BYTES: dict[str, Callable[[bytes], Left]] = {
 
 
 def _text(given: bytes) -> str | None:
-    """What GetDataByRID of the AssemblyScript SDK makes of a payload: UTF-8 up to the first
-    zero. What it makes of other bytes is its own affair."""
+    """Return the result of GetDataByRID of the AssemblyScript SDK for a payload: UTF-8 up to the
+    first zero. Its result for other bytes is not defined."""
     try:
         return given.partition(b"\0")[0].decode()
     except UnicodeDecodeError:
@@ -212,8 +212,8 @@ TEXTS: dict[str, Callable[[bytes], Left | None]] = {
 }
 EXPECTED: dict[str, dict[str, Any]] = {"AssemblyScript": TEXTS, "Rust": BYTES, "C": BYTES}
 
-# Handlers whose outcome does not depend on the payload: the code, whether they trap, and what
-# their log says. An SDK that gives up does so by `abort` and a trap.
+# Handlers whose outcome does not depend on the payload: the code, whether they trap, and their log.
+# An SDK reports a failure by `abort` and a trap.
 ENDS: dict[str, dict[str, tuple[int, bool, str]]] = {
     "AssemblyScript": {
         "no_environment": (-1, True, "abort: get env failed: key: NOT THERE"),
@@ -245,7 +245,7 @@ _Perform = Callable[[str, str, str, bytes], Left]
 
 @pytest.fixture(scope="module")
 def host_of(built: Callable[[str], bytes]) -> Iterator[_HostOf]:
-    """The host of a kind with the module of a language."""
+    """Return a host of a kind with the module of a language."""
     modules: dict[str, wasmtime.Module] = {}
     hosts: dict[tuple[str, str], Any] = {}
 
@@ -348,7 +348,7 @@ def test_an_api_call_is_answered_as_the_sdks_read_it(perform: _Perform) -> None:
     assert any('"StatusCode":404' in text for _, _, text in refused[0].logs)
 
 
-# Transactions and calls of the samples, as they are on the chain that they name.
+# Transactions and calls of the samples, for the chain that they name.
 _CHAIN = ChainFile(
     [
         Chain(

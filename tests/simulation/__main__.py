@@ -1,4 +1,4 @@
-"""Runs seeds of the simulation; a seed that fails is told with the command that repeats it."""
+"""Runs seeds of the simulation; for a failed seed, the report has the command that repeats it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOLD = 1_000  # seeds between two lines that tell how far a long run has come
 
 
 def main() -> int:
-    """Run seeds; 1 when one of them fails."""
+    """Run seeds; return 1 if one of them fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
-    """Run the seeds, in processes when there are several."""
+    """Run the seeds; several seeds run in several processes."""
     seeds = range(options.seed, options.seed + options.seeds)
     if options.verbose or options.seeds == 1:
         return (run_seed(seed, on_trace=print if options.verbose else None) for seed in seeds)

@@ -1,4 +1,4 @@
-"""Bugs that tests plant into the node, to see that the simulation finds them."""
+"""Bugs that tests inject into the node, to check that the simulation finds them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ Bug = contextlib.AbstractContextManager[Any]
 
 @contextlib.contextmanager
 def answers_before_the_sync() -> Iterator[None]:
-    """A round is written and synced with the next one, after its events were answered."""
+    """A round of the journal is written and synced with the next round, after its events were
+    answered."""
     sync = SharedJournal.commit
 
     def commit(self: SharedJournal, records: Iterable[ProjectRecords]) -> set[int]:
@@ -48,7 +49,7 @@ def answers_before_the_sync() -> Iterator[None]:
 
 @contextlib.contextmanager
 def recovers_without_looking_at_numbers() -> Iterator[None]:
-    """A recovery repeats every batch of the journal, also those that the store has."""
+    """A recovery repeats every batch of the journal, including those that the store has."""
 
     def bring_up_to_date(stores: recovery.Stores, project_id: int, records: list[Record]) -> int:
         store: Any = stores.open(project_id)
@@ -66,7 +67,7 @@ def recovers_without_looking_at_numbers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def moves_without_a_checkpoint() -> Iterator[None]:
-    """A project that retires leaves what waits in the journal of its worker."""
+    """A project that retires leaves its waiting batches in the journal of its worker."""
 
     def close(self: ProjectActor) -> None:
         executor, store = self._executor, self._store
@@ -82,13 +83,14 @@ def moves_without_a_checkpoint() -> Iterator[None]:
 
 
 def queues_returned_events_at_the_end() -> Bug:
-    """Events that a worker has refused, because their project has left, wait behind later ones."""
+    """Events that a worker has refused because their project has left are queued after later
+    events."""
     return mock.patch.object(FairQueue, "put_back", FairQueue.append)
 
 
 @contextlib.contextmanager
 def never_syncs_slow_turns() -> Iterator[None]:
-    """The batch of a turn that is committed alone does not get into the journal."""
+    """The batch of a turn that is committed alone is not written to the journal."""
     commit_all = WorkerCore.commit
 
     def commit(self: WorkerCore, actors: Sequence[ProjectActor]) -> None:
@@ -147,7 +149,7 @@ def syncs_again_after_a_failure() -> Iterator[None]:
 
 @contextlib.contextmanager
 def drops_answers_that_a_gateway_does_not_read() -> Iterator[None]:
-    """What a socket does not take is forgotten, and the connection stays."""
+    """Data that a socket does not accept are dropped, and the connection stays open."""
 
     def answer(self: Connection, value: Any) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The faults of a run: each makes something fail at its time."""
+"""The faults of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.world.node import Node
 
 
 class Faults:
-    """Injects faults into a node, and repairs what lasts."""
+    """Injects faults into a node, and removes lasting ones."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -24,7 +24,7 @@ class Faults:
         action()
 
     def end(self) -> None:
-        """From now on everything works."""
+        """Remove all faults."""
         self._ended = True
         disk = self._node.disk
         disk.syncs_fail = disk.checkpoints_fail = self._node.guests.failures_left = 0
@@ -52,7 +52,7 @@ class Faults:
             process.crash_after = int(self._machine.random.random() ** 2 * 60)
 
     def _kill_starting_worker(self) -> None:
-        """A worker dies, and so do the next ones while they start."""
+        """Kill a worker, and the next ones while they start."""
         self._node.doomed = self._machine.random.choice((1, 1, 2, 5))
         self._kill_worker()
 
@@ -66,7 +66,7 @@ class Faults:
             self._node.cut_power()
 
     def _fail_syncs(self) -> None:
-        """The disk fails some syncs, and at times the power soon after."""
+        """Make the disk fail some syncs; sometimes a power cut follows."""
         chance = self._machine.random
         self._node.disk.syncs_fail = chance.choice((1, 1, 2, 3, 5))
         if chance.random() < 0.5:
@@ -89,7 +89,7 @@ class Faults:
         self._node.guests.failures_left = 1
 
     def _retire(self) -> None:
-        """The supervisor is told that a project is idle, which it may not be any more."""
+        """Tell the supervisor that a project is idle, which may no longer be true."""
         project_id = self._machine.random.choice(self._node.projects)
         child = self._node.child_of(project_id)
         if child is not None and self._node.is_running:
@@ -98,7 +98,7 @@ class Faults:
             node.post.send(supervisor, supervisor, m.Idle(project_id, child.generation))
 
     def _move(self) -> None:
-        """The supervisor starts a project again, maybe in another worker."""
+        """Make the supervisor start a project again, possibly in another worker."""
         child = self._node.child_of(self._machine.random.choice(self._node.projects))
         if child is not None and child.state == "up" and self._node.is_running:
             self._node.supervisor.projects.restart(child)
@@ -109,7 +109,7 @@ class Faults:
             self._node.remove(self._machine.random.choice(projects))
 
     def _stop_worker(self) -> None:
-        """A worker ends in order, as at the end of the node, while others go on."""
+        """Stop a worker in order, as at the end of the node, while others continue."""
         parts = [part for part in self._node.supervisor.children if part.startswith("worker:")]
         part = self._machine.random.choice(parts) if parts else ""
         address = self._node.supervisor.children[part].address if part else None
@@ -117,14 +117,14 @@ class Faults:
             self._node.supervisor.stop_child(address)
 
     def _freeze(self) -> None:
-        """A process stands still, for longer than the watchdog waits at times."""
+        """Stop a process for a while, sometimes for longer than the watchdog waits."""
         kind = self._machine.random.choice(("worker", "worker", "http", "mqtt"))
         process = self._some(kind)
         if process is not None:
             process.freeze(self._machine.random.choice((0.3, 3.0, 15.0)))
 
     def _stop_reading(self) -> None:
-        """A gateway reads no answers, for longer than workers wait at times."""
+        """Make a gateway read no answers, sometimes for longer than workers wait."""
         process = self._some(self._machine.random.choice(("http", "mqtt")))
         if process is not None:
             process.stop_reading(self._machine.random.choice((0.5, 3.0, 12.0)))

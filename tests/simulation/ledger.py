@@ -1,4 +1,5 @@
-"""The ledger: every event that was sent, what its sender was told, and what must follow."""
+"""The ledger: every event that was sent, the answers to its sender, and what must follow from
+them."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ class LedgerError(AssertionError):
 
 @dataclass(eq=False)
 class Sent:
-    """One event as its sender sees it.
+    """One event from the view of its sender.
 
-    `repeats`: the sender or the broker sends it again until it has an answer, and the node runs
-    it once. `line` names a sequence of events that must run in the order of their `place`.
+    `repeats`: the sender or the broker sends the event again until there is an answer, and the node
+        runs it once. `line` names a sequence of events that must run in the order of their `place`.
     """
 
     tag: str
@@ -37,7 +38,7 @@ class Sent:
     removed: set[int]  # projects
     may_double: bool = False
     sendings: int = 0
-    unknown: int = 0  # sendings whose sender was told that the outcome is unknown
+    unknown: int = 0  # transmissions that were answered with an unknown outcome
     refused: int = 0
     code: int | None = None  # of its run, when it was acknowledged
     dead: bool = False  # acknowledged as failed: it is a dead letter
@@ -45,12 +46,12 @@ class Sent:
 
     @property
     def settled(self) -> bool:
-        """Whether its sender waits for nothing any more."""
+        """Whether its sender does not wait any more."""
         answered = self.code is not None or self.dead or self.gone
         return answered or (not self.repeats and self.sendings == self.unknown + self.refused)
 
     def note(self, outcome: Outcome) -> None:
-        """Note what the sender was told about one sending."""
+        """Record the answer to one transmission."""
         if isinstance(outcome, ProjectNotFoundError) or self.project_id in self.removed:
             self.gone = True
         elif isinstance(outcome, EventOutcomeUnknownError):
@@ -66,7 +67,7 @@ class Sent:
         _, code, error = outcome[0]
         if error:
             self.dead = True
-        elif code:  # 0 is what a repeated delivery is answered
+        elif code:  # 0 is the answer to a repeated delivery
             if self.code not in (None, code) and not self.may_double:
                 raise LedgerError(f"{self.tag}: answered as number {self.code}, then as {code}")
             self.code = code
@@ -96,7 +97,7 @@ class Ledger:
         return all(s.settled or s.project_id in self.removed for s in self.events.values())
 
     def check(self, projects_dir: Path, projects: list[int]) -> None:
-        """Compare what senders were told with what the stores have.
+        """Compare the answers with the stores.
 
         Raises:
             LedgerError: they do not agree.
@@ -112,7 +113,8 @@ class Ledger:
         stored = _Stored(folder)
         for sent in events:
             _check_event(sent, stored.ran.get(sent.tag, []), stored.letters.count(sent.tag))
-            # Two deaths with only this event in flight are held against it, whatever killed.
+            # After two deaths with only this event in flight, it is regarded as their cause,
+            # whatever it was.
             may_fail = {FAIL, KILL} & set(sent.wishes) or sent.tag in stored.blamed
             if sent.tag in stored.letters and not may_fail:
                 raise LedgerError(f"{sent.tag}: it cannot fail, and is a dead letter")
@@ -133,13 +135,13 @@ class Ledger:
 
 
 class _Stored:
-    """What a store has: the counts at which each event ran, dead letters, history."""
+    """The content of a store: the counts at which each event ran, dead letters, history."""
 
     def __init__(self, folder: Path) -> None:
         self.ran: dict[str, list[int]] = {}
         self.count = 0
         self.letters: list[str] = []  # event ids
-        self.blamed: list[str] = []  # those that are said to have killed their worker
+        self.blamed: list[str] = []  # events that are regarded as the cause of their worker's death
         self.history: list[str] = []
         reader = ProjectStoreReader.open_if_exists(folder)
         if reader is None:
@@ -169,7 +171,7 @@ class _Stored:
 
 
 def all_pairs(reader: ProjectStoreReader) -> list[tuple[bytes, bytes]]:
-    """All keys of all applets, without their owner."""
+    """Return all keys of all applets, without their owner."""
     with reader._environment.begin(db=reader._kv) as txn:
         return [(kv.own_key(bytes(key)), bytes(value)) for key, value in txn.cursor()]
 

@@ -1,7 +1,8 @@
-"""What a seed chooses: the size of the node, who sends what, and which faults happen how often.
+"""The choices of a seed: the size of the node, the devices and their events, and the faults and
+their frequency.
 
-Each run has a few kinds of faults only. Many faults at once hide each other: a node that restarts
-all the time never gets to a full journal.
+Each run has only a few kinds of faults, because many faults at once hide each other: a node that
+restarts all the time never has a full journal.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ class Plan:
     projects: int
     segment_bytes: int
     segments: int
-    dedicated: tuple[int, ...]  # places of projects with a worker of their own
-    devices: tuple[tuple[str, int], ...]  # kind and place of the project
+    dedicated: tuple[int, ...]  # indexes of projects with a worker of their own
+    devices: tuple[tuple[str, int], ...]  # kind, and index of the project
     events: int
     sending_s: float
-    wishes: dict[str, float]  # how likely each is
+    wishes: dict[str, float]  # the probability of each
     faults: tuple[tuple[float, str], ...]  # when, and what
     worst_delay_s: float
     worst_message_s: float
 
 
 def plan_of(seed: int) -> Plan:
-    """Choose everything about a run."""
+    """Choose all parameters of a run."""
     chance = random.Random(f"plan {seed}")
     projects = chance.choice((1, 2, 2, 3, 4))
     devices = [

@@ -1,4 +1,5 @@
-"""One run: a seed makes a node, devices and faults; in the end the ledger is compared."""
+"""One run: a seed determines a node, devices and faults; in the end the ledger is compared with the
+stores."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ Bug = Callable[[], contextlib.AbstractContextManager[Any]]
 
 @dataclass
 class Outcome:
-    """What came of a run; `error` is empty when every promise was kept."""
+    """The result of a run; `error` is empty if every promise was kept."""
 
     seed: int
     error: str = ""
@@ -75,7 +76,7 @@ def run_seeds(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
 
 
 def report_of(outcome: Outcome, steps: int = LAST_STEPS) -> str:
-    """Describe a failed run: its last steps, what is wrong, and how to see it again."""
+    """Describe a failed run: its last steps, the error, and how to repeat it."""
     lines = [f"the last steps of seed {outcome.seed}:", *outcome.steps[-steps:]] if steps else []
     again = f"python -m tests.simulation --seed {outcome.seed} --verbose"
     return "\n".join([*lines, f"seed {outcome.seed}: {outcome.error}", f"  again: {again}"])
@@ -109,7 +110,7 @@ def _run(machine: Machine, plan: Plan, folder: Path, outcome: Outcome, bug: Bug 
         machine.at(plan.sending_s * 0.3, None, faults.end)
         machine.run(lambda: False, plan.sending_s * 0.3 + 0.001)
         _settle(machine, node, ledger)
-        node.start_projects()  # batches may wait for the next start beside a store
+        node.start_projects()  # batches may wait next to a store for the next start
         machine.run(lambda: not node.quiet, 1.0)
         _settle(machine, node, ledger)
         outcome.simulated_s = machine.now
@@ -123,7 +124,7 @@ def _schedule(machine: Machine, plan: Plan, node: Node, ledger: Ledger, faults: 
     chance = machine.random
     devices: list[Device] = []
     for number, (kind, place) in enumerate(plan.devices, 1):
-        may_kill = kind != "named"  # it would repeat the event for ever
+        may_kill = kind != "named"  # the event would be repeated forever
 
         def wishes(may_kill: bool = may_kill) -> tuple[str, ...]:
             return tuple(
@@ -167,7 +168,7 @@ def _what_waits(node: Node, ledger: Ledger) -> str:
 
 
 def _check_journals(node: Node) -> None:
-    """Every store has all its batches, so no journal keeps any."""
+    """Check that every store has all its batches, so that no journal has any."""
     for part, worker in node.workers.items():
         if worker.address.process.alive and worker.core is not None:
             assert isinstance(worker.core.journal, SharedJournal)
@@ -188,7 +189,8 @@ def _folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _own_garbage() -> Iterator[None]:
-    """Garbage of a run is collected at its end: objects are freed at the same steps each time."""
+    """Collect garbage at the end of a run, so that objects are freed at the same steps each
+    time."""
     gc.disable()
     gc.freeze()
     try:

@@ -1,4 +1,4 @@
-"""The devices: they send events over HTTP or MQTT, and repeat them as real ones do."""
+"""The devices: they send events over HTTP or MQTT, and repeat them like real devices."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Device:
 class MqttDevice(Device):
     """Publishes with QoS 1: the broker repeats each message until it is acknowledged.
 
-    A `foreign` broker does not say that it repeats one, so that it may run again.
+    A `foreign` broker does not mark repeated messages, so that they may run again.
     """
 
     def __init__(self, *args: Any, foreign: bool) -> None:

@@ -1,4 +1,5 @@
-"""The core of the node on a simulated machine: no seed breaks a promise, and planted bugs do."""
+"""The core of the node on a simulated machine: no seed breaks a promise, and injected bugs are
+found."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.simulation.run import Bug, report_of, run_seed, run_seeds
 
 SEEDS = 300  # of every run
 THOROUGH_SEEDS = 2_000  # many more: python -m tests.simulation
-TRIED = 150  # seeds in which a planted bug has to show
+TRIED = 150  # an injected bug has to be found within this number of seeds
 
 
 @pytest.mark.timeout(1_200)
@@ -35,7 +36,8 @@ def test_every_promise_holds_whatever_fails(seeds: range) -> None:
 
 
 def in_child(action: Callable[..., bool], *arguments: object) -> bool:
-    """Run it in a fresh process: threads of other tests would use the simulated clock, too."""
+    """Run a function in a fresh process, because threads of other tests would use the simulated
+    clock, too."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(action, *arguments).result()
 

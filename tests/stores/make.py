@@ -2,8 +2,8 @@
 
     python -m tests.stores.make
 
-Run it when a version is released, and add what it writes: `tests/stores/<version>.tar.gz`, a
-backup, and `<version>.json`, what a client knew of that node. Its secrets are worth nothing.
+Run it when a version is released, and commit its output: `tests/stores/<version>.tar.gz`, a backup,
+and `<version>.json`, the data of a client of that node. Its secrets protect nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ PASSWORD = "a password that is published"
 
 
 def make(folder: Path) -> dict[str, Any]:
-    """Fill a new node, back it up into `tests/stores`; returns what a client knows."""
+    """Fill a new node and back it up into `tests/stores`; return the data of a client."""
     data = folder / "n"
     data.mkdir()
-    (data / "outbox.parked").touch()  # so that what a handler sends is in the backup
+    (data / "outbox.parked").touch()  # so that the backup has messages of a handler
     node = RunningNode(data)
     try:
         known = fill(node)

@@ -1,4 +1,4 @@
-"""Both hosts, the test modules, and what a run left behind."""
+"""All hosts, the test modules, and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOSTS: dict[str, Callable[[Engine, wasmtime.Module, Limits], Host]] = {
 MEMORY_BYTES = 4 << 20
 LIMITS = Limits(memory_bytes=MEMORY_BYTES)
 SHORT = Limits(memory_bytes=MEMORY_BYTES, deadline_ms=50)
-AMPLE = Limits(memory_bytes=MEMORY_BYTES, deadline_ms=1_000)  # for others beside what never ends
+AMPLE = Limits(memory_bytes=MEMORY_BYTES, deadline_ms=1_000)  # for events next to an endless one
 
 # Functions as `driver.wat` numbers them.
 LOG, GET_DATA, SET_DATA, GET_EVENT_TYPE, GET_DB, SET_DB, GET_ENV, ABORT, TRACE = range(9)
@@ -46,7 +46,7 @@ RIGHT, WILD, TRAPS, LOOPS, GROWS, ASKS, CALLS = range(7)
 
 
 class Outcome(NamedTuple):
-    """Everything by which two hosts could differ."""
+    """Everything in which two hosts could differ."""
 
     code: int
     reason: str
@@ -81,7 +81,7 @@ def run(
     stored: Mapping[bytes, bytes] | None = None,
     limits: Limits = LIMITS,
 ) -> Outcome:
-    """One run of a test module on one of the hosts."""
+    """Run a test module on one of the hosts."""
     given = Run(payload, event_type, env, (stored or {}).get)
     code, reason = host(kind, name, limits).run(handler, given)
     return Outcome(code, reason, given.writes, given.logs)
@@ -93,6 +93,6 @@ def calls(*records: tuple[int, ...]) -> bytes:
 
 
 def codes(outcome: Outcome) -> list[int]:
-    """The result of each call that `driver.wat` made."""
+    """Return the result of each call of `driver.wat`."""
     raw = outcome.writes[b"codes"]
     return list(struct.unpack(f"<{len(raw) // 4}i", raw))

@@ -1,4 +1,4 @@
-"""Whatever a guest does, both hosts answer alike and neither comes to harm."""
+"""Whatever a guest does, all hosts give the same results, and none fails."""
 
 from __future__ import annotations
 

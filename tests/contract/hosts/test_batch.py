@@ -24,7 +24,7 @@ def one_by_one(
     kind: str = "reference",
     limits: Limits = h.LIMITS,
 ) -> tuple[list[Outcome], dict[bytes, bytes]]:
-    """What each event does in an instance of its own, and what is stored in the end."""
+    """Return the outcome of each event in an instance of its own, and the final store."""
     store: dict[bytes, bytes] = {}
     outcomes = []
     for payload in payloads:
@@ -42,7 +42,8 @@ def together(
     limits: Limits = h.LIMITS,
     stored: Mapping[bytes, bytes] | None = None,
 ) -> tuple[list[Outcome], dict[bytes, bytes], list[int]]:
-    """The same in batches as a project forms them, and how many events each settled."""
+    """Return the same for batches as a project forms them, and how many events each batch
+    settled."""
     host = h.host("raw", name, limits)
     store = dict(stored or {})
     runs = [Run(payload, read=store.get) for payload in payloads]
@@ -115,8 +116,8 @@ def test_a_trap_costs_only_its_own_event() -> None:
     good = h.calls((h.LOG, 4, 0, 5))
     bad = h.calls((h.LOG, 4, 0, 5), (h.ALLOC_MODE, h.TRAPS), (h.GET_DATA, 0, 1032, 1036), (99,))
     alone, _ = one_by_one("driver", "start", [bad])
-    # In the batch the mode of `alloc` outlives its event: the next ones fail there and are
-    # themselves again in instances of their own.
+    # In the batch, the mode of `alloc` lasts longer than its event: the next events fail there and
+    # succeed in instances of their own.
     outcomes, _, settled = together("driver", "start", [good, good, bad, good, good])
     assert [outcome.code for outcome in outcomes] == [0, 0, alone[0].code, 0, 0]
     assert outcomes[2].logs == alone[0].logs

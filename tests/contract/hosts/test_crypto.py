@@ -1,4 +1,4 @@
-"""Signatures of devices, asked for by an applet on every host."""
+"""Checks of device signatures by an applet, on every host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def request(function: int, *parts: bytes) -> bytes:
 
 
 def ask(kind: str, function: int, *parts: bytes) -> tuple[int, bytes]:
-    """The code and what was handed back."""
+    """Return the code and the output."""
     outcome = h.run(kind, "crypto", payload=request(function, *parts))
     assert (outcome.reason, outcome.logs) == ("", [])
     return outcome.code, outcome.writes[b"out"]

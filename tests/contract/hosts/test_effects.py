@@ -1,4 +1,5 @@
-"""What a run sends is bounded, and refused where it cannot go; alike on every host."""
+"""The effects of a run are bounded, and refused if their destination is impossible, the same on
+every host."""
 
 from __future__ import annotations
 

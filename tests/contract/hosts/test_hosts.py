@@ -1,4 +1,4 @@
-"""What every host does, whatever interface of wasmtime it stands on."""
+"""The behaviour of every host, regardless of the interface of wasmtime that it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One instance for many events: its state lasts, its budgets do not."""
+"""One instance for many events: its state is kept, its budgets are renewed."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 def perform(
     kind: str, handler: str, payload: bytes, database: Database, limits: Limits = h.LIMITS
 ) -> Outcome:
-    """One run, kept or undone as a project does it."""
+    """Make one run, and keep or undo it like a project."""
     given = Run(payload, sql=database)
     database.begin_event()
     code, reason = h.host(kind, "sql", limits).run(handler, given)

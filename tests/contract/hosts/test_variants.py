@@ -1,4 +1,5 @@
-"""Imports of earlier SDKs and of few applets: each is called, and chosen by its type."""
+"""Imports of earlier SDKs and rare imports: each is called, and the variant is selected by its
+type."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ MODULES = {"old": OLD, "new": NEW}
 
 
 class Chained(Capabilities):
-    """A chain that tells what it was asked."""
+    """A chain whose answers describe the request."""
 
     def check_topic(self, topic: str) -> None:
         assert topic == "topic"
@@ -135,7 +136,7 @@ def test_a_transaction_is_sent_through_the_variant_that_the_module_was_built_for
 
 
 class Distant(Chained):
-    """A chain that has to be waited for."""
+    """A chain that answers late."""
 
     def call_contract(self, run: Run, chain_id: int | None, request: bytes) -> bytes:
         if not run.ends_at:

@@ -14,7 +14,7 @@ from fieldbrook.storage.replication.streams import REGISTRY, SNAPSHOTS
 
 @pytest.fixture(scope="session")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """Where the server listens."""
+    """The address of the server."""
     folder = tmp_path_factory.mktemp("engine")
     engine = Engine(folder, "h1", "c1", Address("127.0.0.1", 0), [], None, 1 << 30)
     found = engine.start()
@@ -27,7 +27,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 @pytest.fixture
 def connect(endpoint: Endpoint) -> Iterator[Callable[[], Connection]]:
-    """Opens connections of a test."""
+    """Opens connections for a test."""
     opened: list[Connection] = []
 
     def connect() -> Connection:

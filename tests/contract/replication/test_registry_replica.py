@@ -35,7 +35,7 @@ class Host:
         self.replica: RegistryReplica = self.writer.replicate(connection, name)
 
     def content(self) -> dict[str, dict[bytes, bytes]]:
-        """All rows of all tables."""
+        """Return all rows of all tables."""
         return content(self.writer._environment, self.writer.tables.databases())
 
 

@@ -32,7 +32,7 @@ _PROJECTS = iter(range(100_000, 200_000))
 
 
 class Worker:
-    """The journal of a worker, and how its commits have ended."""
+    """The journal of a worker, and the outcomes of its commits."""
 
     def __init__(self, endpoint: Callable[[], Endpoint], host: str) -> None:
         self.ends: queue.Queue[tuple[ProjectRecords, NodeError | None]] = queue.Queue()
@@ -41,13 +41,13 @@ class Worker:
         )
 
     def records(self, project_id: int, folder: Path) -> ProjectRecords:
-        """Take a project over whose store does not exist."""
+        """Take over a project whose store does not exist."""
         records = ProjectRecords(project_id, self.journal)
         self.missing = records.take_over(folder / "none")
         return records
 
     def commit(self, *batches: tuple[ProjectRecords, int, bytes]) -> list[NodeError | None]:
-        """Commit a batch of each of these projects."""
+        """Commit one batch for each of these projects."""
         for records, number, batch in batches:
             records.add(records.project_id, number, batch)
         assert self.journal.commit([records for records, _, _ in batches]) == set()
@@ -211,7 +211,7 @@ class Place:
         self.records = ProjectRecords(project_id, worker.journal)
 
     def begin(self) -> int:
-        """Take the project over; returns how many batches its store has lacked."""
+        """Take the project over; return how many batches its store lacked."""
         missing = self.records.take_over(self.folder)
         self.store = ProjectStore(
             self.folder, 1 << 22, journal=self.records, project_id=self.records.project_id
@@ -226,14 +226,14 @@ class Place:
             self.store.commit()
 
     def end(self) -> None:
-        """Give the project up."""
+        """End the ownership of the project."""
         self.store.checkpoint()
         number = self.store.number
         self.store.close()
         self.records.give_up(number)
 
     def lose(self) -> None:
-        """Stop without giving it up, as when the process is killed."""
+        """Stop without ending the ownership, as when the process is killed."""
         self.store.close()
 
 
@@ -246,7 +246,7 @@ def places(make: Make, tmp_path: Path) -> list[Place]:
 
 @pytest.fixture
 def read_positions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The positions of all records that takeovers read."""
+    """Return the positions of all records that takeovers read."""
     found: list[int] = []
 
     def decode(subject: str, position: int, data: bytes) -> Entry:

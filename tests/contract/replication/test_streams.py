@@ -1,4 +1,4 @@
-"""Owners and their records in the streams of a real server."""
+"""Owner hosts and their records in the streams of a real server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROJECTS = itertools.count(1)
 
 @pytest.fixture
 def project() -> int:
-    """A project that no other test has."""
+    """Return a project that no other test uses."""
     return next(_PROJECTS)
 
 
@@ -178,7 +178,7 @@ class Proxy:
                 side.close()
 
     def close(self) -> None:
-        """Serve no more connections; those of the test are closed already."""
+        """Stop the server; the connections of the test are closed already."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()

@@ -19,7 +19,7 @@ def backend(request: pytest.FixtureRequest) -> d.Backend:
 
 @pytest.fixture
 def db(backend: d.Backend, tmp_path: Path) -> Iterator[d.Database]:
-    """A database with an event under way."""
+    """A database during an event."""
     database = backend.database(tmp_path)
     database.begin_event()
     yield database

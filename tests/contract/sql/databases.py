@@ -1,4 +1,4 @@
-"""The two databases of applets, behind one set of tests."""
+"""The two kinds of SQL databases of applets, for the same tests."""
 
 from __future__ import annotations
 
@@ -54,14 +54,15 @@ def request(statement: str, *params: dict[str, Any]) -> bytes:
 
 
 class Backend(NamedTuple):
-    """Where databases of a kind are; `dsn` is empty for files."""
+    """The place of databases of one kind; `dsn` is empty for files."""
 
     dsn: str = ""
 
     def database(
         self, folder: Path, given: dict[str, Any] | None = None, **limits: int
     ) -> Database:
-        """The database of the project in a folder; its statements have ten seconds."""
+        """Return the database of the project in a folder; its statements have a limit of ten
+        seconds."""
         made = SqlLimits(**{"statement_ms": 10_000, **limits})
         wanted = config(READINGS) if given is None else given
         if self.dsn:
@@ -69,13 +70,13 @@ class Backend(NamedTuple):
         return SqliteDatabase(folder / sql.FILE, wanted, made)
 
     def committed(self, folder: Path) -> int:
-        """The number of the last batch."""
+        """Return the number of the last batch."""
         if self.dsn:
             return postgres.committed_number(self.dsn, folder)
         return sql.committed_number(folder / sql.FILE)
 
     def stored(self, folder: Path, statement: str) -> list[tuple[Any, ...]]:
-        """Committed rows, as another program sees them."""
+        """Return committed rows, as another program sees them."""
         if self.dsn:
             with psycopg.connect(self.dsn, autocommit=True) as connection:
                 connection.execute(f'SET search_path = "{postgres.namespace_of(folder)}"')
@@ -88,7 +89,7 @@ class Backend(NamedTuple):
 
 
 def ask(database: Database, statement: str, *params: dict[str, Any]) -> Any:
-    """What the applet gets, as JSON, or None for nothing."""
+    """Return what the applet gets, as JSON; None for nothing."""
     answer = database.query(request(statement, *params))
     return json.loads(answer) if answer else None
 

@@ -1,4 +1,4 @@
-"""Which columns a table has, in both databases."""
+"""The columns of a table, in both kinds of databases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOTH = {"f_created_at": 0, "f_updated_at": 0}
 def rows(
     backend: Backend, folder: Path, given: dict[str, Any], *statements: str, batch: int = 1
 ) -> Any:
-    """What the table holds after a batch of statements."""
+    """Return the rows of the table after a batch of statements."""
     database = backend.database(folder, given)
     try:
         database.begin_event()

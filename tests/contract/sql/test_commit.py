@@ -41,7 +41,7 @@ LAST = 3  # the batch that is cut; those before are whole
 
 
 class Project:
-    """The two stores as a project's data thread uses them."""
+    """Both stores, used like in a project's data thread."""
 
     def __init__(self, path: Path, backend: Backend) -> None:
         self.store = ProjectStore(path, MAP_BYTES, lambda: backend.committed(path))
@@ -67,7 +67,7 @@ class Project:
         self.store.commit(self.sql)
 
     def numbers(self) -> tuple[int, int]:
-        """What each store says the last number is; 0 for none."""
+        """Return the last number in each store; 0 for none."""
         self.sql.begin_event()
         row = self.sql.query(b'{"statement":"SELECT max(n) m, count(*) c FROM t","params":[]}')
         self.sql.keep_event()
@@ -143,7 +143,7 @@ def _at_statement(project: Project, statement: str, then: Callable[[], None]) ->
 
 
 def _interrupt(project: Project) -> None:
-    """Have what SQL does next fail."""
+    """Make the next SQL operation fail."""
     if isinstance(project.sql, SqliteDatabase):
         assert project.sql._connection is not None
         project.sql._connection.interrupt()
@@ -172,7 +172,7 @@ AT_STATEMENTS = ("before the number is written", "before the SQL commit")
 
 
 def child(path: str, dsn: str, cut: str) -> None:
-    """Commit batches, and be killed within the last."""
+    """Commit batches, and get killed within the last."""
     effects._LOG_FLUSH_S = 0.0
     project = Project(Path(path), Backend(dsn))
     for number in range(1, LAST):
@@ -311,7 +311,7 @@ def served(tmp_path: Path, postgres: PostgresServer) -> Iterator[Project]:
 
 
 def _end_sessions(postgres: PostgresServer, project: Project) -> None:
-    """Have the server end the project's session, as an operator or a restart would."""
+    """Make the server end the project's session, as an operator or a restart would."""
     role = namespace_of(project.store.path)
     postgres.run(
         f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = '{role}'",
@@ -427,7 +427,7 @@ def test_a_server_that_stands_still_is_given_up_in_time(
 def test_the_number_is_not_believed_while_a_session_is_still_committing(
     served: Project, postgres: PostgresServer
 ) -> None:
-    """A session that this process knows nothing of any more holds the number until it ends."""
+    """A session that this process has forgotten holds the number until it ends."""
     served.batch(1)
     _insert(served, 2)
     assert isinstance(served.sql, PostgresDatabase)

@@ -1,4 +1,4 @@
-"""What applets cannot reach on a PostgreSQL server, tried through the front door and past it."""
+"""What applets cannot reach on a PostgreSQL server, with the check of statements and without it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def db(postgres: PostgresServer, tmp_path: Path) -> Iterator[PostgresDatabase]:
 def standing(
     postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PostgresDatabase]:
-    """One database for tests that leave it as it was."""
+    """One database for tests that do not change it."""
     folder = tmp_path_factory.mktemp("standing")
     database = PostgresDatabase(postgres.dsn, folder, 6, config(READINGS))
     yield database
@@ -236,8 +236,8 @@ def test_a_statement_whose_row_the_server_could_compute_for_hours_is_refused(
 def bare(
     postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[psycopg.Connection, dict[str, str]]]:
-    """The rights of an applet's session, without anything that reads statements first, and
-    the names of its own schema and of another's."""
+    """A session with the rights of an applet, without the check of statements, and the names of its
+    own schema and another one."""
     folders = {name: tmp_path_factory.mktemp(name) for name in ("own", "other")}
     made = [PostgresDatabase(postgres.dsn, f, 8, config(READINGS)) for f in folders.values()]
     for database in made:

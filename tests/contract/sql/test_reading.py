@@ -1,4 +1,4 @@
-"""What people read of a project's tables, and what no statement of theirs can do."""
+"""Reading of a project's tables by users, and what their statements cannot do."""
 
 from __future__ import annotations
 

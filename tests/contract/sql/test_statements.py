@@ -1,4 +1,4 @@
-"""What applets say to their tables and get from them: one contract, two databases."""
+"""Statements of applets and their results: the same for both kinds of databases."""
 
 from __future__ import annotations
 

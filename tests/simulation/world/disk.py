@@ -1,10 +1,10 @@
 """The disks of the simulated machine: journals that may lose what was not synced, and stores.
 
-Journals are the node's own files in a folder of memory. The disk keeps a copy of each as of its
-last sync, so that a power cut can take back any sector written since. A sync that fails does what
-Linux does: the blocks stay readable, and are never written again unless they are changed, so that
-a later sync succeeds without them. Stores are LMDB without its syncs: LMDB itself is not on
-trial, so a transaction is either whole or absent.
+Journals are the node's own files in a folder in memory. The disk has a copy of each at its last
+sync, so that a power cut can revert any sector that was written later. A failed sync behaves like
+Linux: the blocks stay readable, and are not written again unless they are changed, so that a later
+sync succeeds without them. Stores are LMDB without its syncs: LMDB itself is not tested here, so a
+transaction is either complete or absent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK = 4_096
 
 
 class Disk:
-    """What is on disk, and how it fails.
+    """The content of the disk, and its faults.
 
     `syncs_fail` and `checkpoints_fail` are how often the next ones fail; `full` lets no file of
     a journal be made.
@@ -50,7 +50,7 @@ class Disk:
     # ---------------------------------------------------------------- journals
 
     def sync(self, descriptor: int) -> None:
-        """Take the place of `os.fdatasync` for the files of journals."""
+        """Replace `os.fdatasync` for the files of journals."""
         machine = self._machine
         machine.pass_point("journal.before_sync")
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
@@ -75,13 +75,13 @@ class Disk:
         machine.pass_point("journal.synced")
 
     def open_journal(self, folder: Path, *_sizes: int, wait: bool = True) -> FileJournal:
-        """Take the place of `FileJournal`."""
+        """Replace `FileJournal`."""
         process = self._machine.current
         assert process is not None
         journal = FileJournal(folder, self._segment_bytes, self._segments, self.sync, wait=wait)
 
         def at_death() -> None:
-            journal._failed = True  # who is killed writes no last head
+            journal._failed = True  # a killed process does not write the last head
             journal.close()
             if self.power_is_cut:
                 self._take_back(folder, SECTOR)
@@ -97,7 +97,7 @@ class Disk:
         def checked(path: Path, size: int) -> Any:
             if self.full:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            # A removed file of the same name has nothing to do with this one.
+            # A removed file of the same name is another file.
             self._synced.pop(path, None)
             self._dropped.pop(path, None)
             return create(path, size)
@@ -105,9 +105,9 @@ class Disk:
         return checked
 
     def _take_back(self, folder: Path, step: int) -> None:
-        """Take back some of what was written since the last sync.
+        """Revert some of the data that were written since the last sync.
 
-        A power cut may take any sector. The death of a process that is writing takes the end.
+        A power cut may revert any sector. The death of a writing process removes the end.
         """
         chance = self._machine.random
         for path in sorted(folder.glob("*.segment")):
@@ -131,14 +131,14 @@ class Disk:
     # ---------------------------------------------------------------- stores
 
     def open_store(self, path: Path, *, readonly: bool = False, **options: Any) -> Environment:
-        """Take the place of `open_environment` for the stores of projects."""
+        """Replace `open_environment` for the stores of projects."""
         process = self._machine.current
         folder = path.parent if path.name == NEW else path
         opened = self._opened.get(folder)
         if opened is not None and readonly:
             return Environment(opened.environment, self, self._machine, None)
         if opened is not None:
-            # Nothing would keep two processes from it, and each would number its own batches.
+            # Otherwise two processes could open it, and each would number its own batches.
             self._machine.fail(UnexpectedError(f"two processes write to {folder}"))
         environment = open_environment(path, readonly=readonly, **options | {"sync": False})
         made = Environment(environment, self, self._machine, folder)
@@ -149,21 +149,21 @@ class Disk:
         return made
 
     def closed(self, environment: Environment, path: Path) -> None:
-        """Note that a store is closed."""
+        """Record that a store is closed."""
         if self._opened.get(path) is environment:
             del self._opened[path]
 
 
 def _changed(before: bytes, now: bytes, step: int) -> list[int]:
-    """The offsets at which two contents of a file differ."""
+    """Return the offsets at which two contents of a file differ."""
     return [at for at in range(0, len(now), step) if now[at : at + step] != before[at : at + step]]
 
 
 class Environment:
     """An LMDB environment whose write transactions can fail or be cut off.
 
-    One without a path belongs to somebody else, who closes it: LMDB opens a file once in a
-    process, and here all processes are one.
+    An environment without a path belongs to another object, which closes it, because LMDB can open
+    a file only once in a process, and here all simulated processes are one.
     """
 
     def __init__(

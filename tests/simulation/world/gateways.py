@@ -54,7 +54,7 @@ class SimulatedGateway(Simulated, GatewayActor):
         self.loop.call_later(EXPIRE_S, self._expire)
 
     def begin(self) -> None:
-        """Open what this kind of gateway needs."""
+        """Start the parts of this kind of gateway."""
 
     def _expire(self) -> None:
         self.projects.expire()
@@ -87,7 +87,7 @@ class SimulatedGateway(Simulated, GatewayActor):
 
 
 class SimulatedMqttGateway(SimulatedGateway):
-    """It has the real backlog in front of the clients, and delivers outboxes."""
+    """A gateway with the real backlog in front of the clients, which also delivers outboxes."""
 
     def begin(self) -> None:
         self.backlog = Backlog(self._process, lambda delivery: delivery.topic, self.loop.call_later)
@@ -125,7 +125,7 @@ class SimulatedMqttGateway(SimulatedGateway):
 
 
 class SimulatedScheduler(SimulatedGateway):
-    """It sends no events, and is there because a node has one."""
+    """A scheduler without events, which exists because a node has one."""
 
 
 class Broker:
@@ -149,7 +149,7 @@ class Broker:
         *,
         may_repeat: bool,
     ) -> None:
-        """Take a message; `settle` is told what became of it, perhaps more than once.
+        """Accept a message; `settle` is called with its outcome, possibly several times.
 
         `may_repeat`: see `Delivery`.
         """

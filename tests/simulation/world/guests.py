@@ -35,15 +35,15 @@ def key_of(tag: str) -> bytes:
 
 
 class Guests:
-    """The handlers of all projects; `slept` is what the runs of a turn have taken at a stretch."""
+    """The handlers of all projects; `slept` is the total time of the consecutive runs of a turn."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.slept = 0.0
-        self.failures_left = 0  # how many of the next runs find a bug of the node itself
+        self.failures_left = 0  # how many of the next runs hit a simulated bug of the node
 
     def host(self, *_args: Any, **_more: Any) -> Guest:
-        """Take the place of `load_host`."""
+        """Replace `load_host`."""
         return Guest(self)
 
 

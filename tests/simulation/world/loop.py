@@ -12,13 +12,13 @@ from tests.simulation.world.network import Network, Transport
 
 
 def finish(future: asyncio.Future[None]) -> None:
-    """Set the result of a future that nobody has cancelled."""
+    """Set the result of a future unless it was cancelled."""
     if not future.cancelled():
         future.set_result(None)
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
-    """As much of an event loop as gateways use."""
+    """The functions of an event loop that gateways use."""
 
     def __init__(self, machine: Machine, network: Network, process: Process) -> None:
         self._machine = machine

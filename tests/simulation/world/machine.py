@@ -1,4 +1,4 @@
-"""The simulated machine: a clock, what happens next, and processes that can die at any point.
+"""The simulated machine: a clock, a queue of future steps, and processes that can die at any point.
 
 One thread runs everything. A seed decides every delay, so a seed always gives the same run.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 BOOT_S = 1_000.0  # the monotonic clock at the start
 BOOT_MS = 1_700_000_000_000  # the wall clock at the start, Unix ms
-STEPS_LIMIT = 100_000  # of a run; most take 5,000
+STEPS_LIMIT = 100_000  # in a run; most runs take 5,000
 LOOK_S = 0.01
 TRACED = 4_000  # steps whose trace is kept
 _FIRST_PID = 1_000_000  # above every pid of the real machine
@@ -38,33 +38,33 @@ class Process:
         self.alive = True
         self.exit_code: int | None = None
         self.crash_after: int | None = None  # the number of points until it is killed
-        self.held: list[Callable[[], object]] | None = None  # while it stands still: its steps
-        self.unread: list[Callable[[], object]] | None = None  # while it reads from no socket
+        self.held: list[Callable[[], object]] | None = None  # its steps while it is stopped
+        self.unread: list[Callable[[], object]] | None = None  # postponed reads
         self.at_death: list[Callable[[], None]] = []
         machine.processes.append(self)
 
     def freeze(self, seconds: float) -> None:
-        """Let nothing of the process run for a while."""
+        """Stop the process for a while."""
         if self.held is None:
             self.machine.trace("%s stands still for %.1f s", self.name, seconds)
             self.held = []
             self.machine.at(seconds, None, self.go_on)
 
     def go_on(self) -> None:
-        """Stand still no longer."""
+        """Continue a stopped process."""
         held, self.held = self.held or [], None
         for call in held:
             self.machine.at(_OVERDUE, self, call)
 
     def stop_reading(self, seconds: float) -> None:
-        """Let the process read from no socket for a while; everything else goes on."""
+        """Make the process read from no socket for a while; everything else continues."""
         if self.unread is None:
             self.machine.trace("%s reads nothing for %.1f s", self.name, seconds)
             self.unread = []
             self.machine.at(seconds, self, self.read_again)
 
     def read_again(self) -> None:
-        """Read what has arrived meanwhile."""
+        """Read the data that have arrived meanwhile."""
         unread, self.unread = self.unread or [], None
         for call in unread:
             self.machine.at(_OVERDUE, self, call)
@@ -118,7 +118,7 @@ class Machine:
         self.now += seconds
 
     def delay(self) -> float:
-        """How long a message is on its way: mostly short, at times long."""
+        """Return the delay of a message: mostly short, sometimes long."""
         chance = self.random.random()
         if chance < 0.9:
             return chance * 0.0005
@@ -127,7 +127,7 @@ class Machine:
     # ---------------------------------------------------------------- steps
 
     def at(self, delay_s: float, process: Process | None, call: Callable[[], object]) -> None:
-        """Have `call` made after a delay, unless the process is dead by then.
+        """Schedule `call` after a delay, unless the process is dead by then.
 
         `_OVERDUE` is before all that waits, in the order of such calls.
         """
@@ -135,9 +135,9 @@ class Machine:
         heapq.heappush(self._queue, (self.now + delay_s, self._number, process, call))
 
     def run(self, until: Callable[[], bool], limit_s: float) -> bool:
-        """Take steps until a condition holds; False when it does not within `limit_s`.
+        """Take steps until a condition holds; return False if it does not within `limit_s`.
 
-        The condition is looked at every `LOOK_S`.
+        The condition is checked every `LOOK_S`.
         """
         end, look = self.now + limit_s, self.now
         queue = self._queue
@@ -186,14 +186,14 @@ class Machine:
     def crash(self, point: str) -> None:
         """Kill the current process here."""
         assert self.current is not None
-        # The exception runs `finally` blocks on its way, which a killed process would not.
+        # The exception runs `finally` blocks, which a killed process would not run.
         self._after_crash = self.at_crash(self.current)
         raise CrashError(f"at {point}")
 
     # ---------------------------------------------------------------- what is told
 
     def trace(self, text: str, *values: Any) -> None:
-        """Note what happens; the text is made when somebody reads it."""
+        """Record a step; its text is made when it is read."""
         self.steps.append((self.now, text, values))
         if self.on_trace is not None:
             self.on_trace(line_of(self.steps[-1]))
@@ -208,6 +208,6 @@ def _nothing() -> None: ...
 
 
 def line_of(step: tuple[float, str, tuple[Any, ...]]) -> str:
-    """One line of the trace."""
+    """Return one line of the trace."""
     when, text, values = step
     return f"{when - BOOT_S:10.4f}  {text % values if values else text}"

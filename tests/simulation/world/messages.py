@@ -1,7 +1,7 @@
 """The control messages between the actors of a simulated node, and what creates actors.
 
-It has the part of Thespian that actors use: messages arrive in order between two actors, some
-time later, and those to a dead actor are lost; the parent of a dead actor is told.
+It simulates the functions of Thespian that actors use: messages between two actors arrive in order,
+after some time; messages to a dead actor are lost; the parent of a dead actor gets a notice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fieldbrook.core.settings import Settings
 from tests.simulation.world.machine import Machine, Process
 
 FORK_S = 0.02
-NOTICES = (1,) * 18 + (2, 0)  # of a death
+NOTICES = (1,) * 18 + (2, 0)  # the number of notices of one death
 
 
 class _Brief:
@@ -76,7 +76,7 @@ class Post:
         self._machine.at(delay_s, address.process, lambda: actor.receiveMessage(message, address))
 
     def post(self, address: Address, message: object) -> None:
-        """A message of another thread of the actor's process."""
+        """Send a message from another thread of the actor's process."""
         actor = address.actor
         late = self._machine.random.random() ** 4 * self.worst_delay_s
         arrival = max(address.last_arrival.get(address, 0.0), self._machine.now + late)
@@ -96,7 +96,7 @@ class Post:
         return address
 
     def _tell(self, parent: Address, dead: Any) -> None:
-        """Tell of a death, now and then twice or never, as Thespian does."""
+        """Send the notice of a death, sometimes twice or never, like Thespian."""
         machine, actor = self._machine, parent.actor
         for _ in range(machine.random.choice(NOTICES)):
             late = machine.random.random() ** 4 * 10 * self.worst_delay_s
@@ -105,7 +105,7 @@ class Post:
 
 
 class Simulated:
-    """What every simulated actor has instead of Thespian's methods; mixed in first."""
+    """Replaces Thespian's methods in every simulated actor; the first base class."""
 
     post_office: Post
     address: Any

@@ -1,7 +1,7 @@
 """Unix stream sockets between the processes of a simulated node.
 
-Bytes arrive in order and some time later. When a process dies, what it had sent may still
-arrive, or may be lost with the connection.
+Bytes arrive in order, after some time. When a process dies, its last data may still arrive, or may
+be lost with the connection.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, cast
 from fieldbrook.actors.frame_server import Connection
 from tests.simulation.world.machine import Machine, Process
 
-LOSES = 0.3  # how often the death of a process takes with it what it had just sent
-SOCKET_BYTES = 256  # how much the kernel keeps of what a client has not read
-OUTPUT_BYTES = 1 << 10  # how much a server keeps beside that
+LOSES = 0.3  # how often the last data of a process are lost at its death
+SOCKET_BYTES = 256  # the size of the kernel's buffer for data that a client has not read
+OUTPUT_BYTES = 1 << 10  # the size of a server's own buffer
 
 
 class _Way:
@@ -34,7 +34,7 @@ class _Way:
 
 
 class Transport(asyncio.Transport):
-    """The side of the process that has connected."""
+    """The client's side."""
 
     def __init__(self, link: Stream, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Transport(asyncio.Transport):
             self._link.loop_step(lambda: self._protocol.data_received(data))
 
     def lost(self) -> None:
-        """The connection is over."""
+        """Handle the end of the connection."""
         if not self._ended:
             self._ended = True
             self._link.loop_step(lambda: self._protocol.connection_lost(None))
@@ -74,7 +74,7 @@ class Transport(asyncio.Transport):
 
 
 class Socket:
-    """The server's side: as much of a socket as `wire.Connection` uses."""
+    """The server's side: the functions of a socket that `wire.Connection` uses."""
 
     def __init__(self, link: Stream, number: int) -> None:
         self._link = link
@@ -95,7 +95,7 @@ class Socket:
         return data
 
     def send(self, data: bytes) -> int:
-        """Send as much as the kernel has room for."""
+        """Send as many bytes as fit into the kernel's buffer."""
         self._link.machine.pass_point("answer")
         if self._link.client_gone:
             raise BrokenPipeError(32, "Broken pipe")
@@ -106,7 +106,7 @@ class Socket:
         return min(room, len(data))
 
     def sendall(self, data: bytes) -> None:
-        """Send what waits at the end of the server, if the client reads it."""
+        """Send the waiting data when the server ends, if the client reads them."""
         if self.send(data) < len(data):
             raise TimeoutError
 
@@ -154,7 +154,7 @@ class Stream:
         self._down.send(client, lambda: client.read(lambda: transport.deliver(data)))
 
     def has_read(self, size: int) -> None:
-        """The client has read: the server's socket has room again."""
+        """Record that the client has read, so that the server's socket has space again."""
         self.unread -= size
         if self.server.process.alive:
             self.server.on_arrival()
@@ -221,7 +221,7 @@ class Server:
         self.on_arrival()
 
     def poll(self) -> list[tuple[Connection, bytes]]:
-        """All frames that have arrived; connections take turns in any order."""
+        """Return all frames that have arrived; connections take turns in any order."""
         self._unread[:] = [connection for connection in self._unread if connection.flush()]
         ready, self._ready = self._ready, []
         if len(ready) > 1:
@@ -271,7 +271,7 @@ class Network:
         """Connect to a listening socket.
 
         Raises:
-            FileNotFoundError: nobody listens there.
+            FileNotFoundError: there is no listening socket.
         """
         server = self.servers.get(path)
         if server is None or not server.process.alive:

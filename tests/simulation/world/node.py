@@ -75,12 +75,12 @@ class SimulatedWorker(Simulated, WorkerActor):
 
     @property
     def core(self) -> WorkerCore | None:
-        """The worker's core, once it has recovered its journal."""
+        """The worker's core, after the recovery of its journal."""
         return None if self._runners is None else self._core
 
 
 class SimulatedRegistry(Simulated, NodeActor):
-    """The registry's actor: it is up, and has nothing to write."""
+    """The registry's actor: it runs, but has nothing to write."""
 
     def __init__(self, node: Node, address: Address) -> None:
         super().__init__()
@@ -100,17 +100,17 @@ class SimulatedRegistry(Simulated, NodeActor):
                 self.send(sender, m.Ponged(self._part, number))
 
     def _remove_stores(self, folder: Path) -> None:
-        """Remove what a crash has left of removed projects, as the real one does."""
+        """Remove data of removed projects that a crash has left, like the real actor."""
         for project_id in self.node.removed:
             shutil.rmtree(folder / str(project_id), ignore_errors=True)
 
     def remove(self, project_id: int) -> None:
-        """A project was removed from the registry."""
+        """Handle the removal of a project from the registry."""
         self.send(self._supervisor, m.ProjectRemoved(project_id))
 
 
 class _Init(NodeActor):
-    """Whoever has started the node, and starts it again when it cannot boot."""
+    """The process that has started the node, and starts it again when it cannot boot."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Node:
     # ---------------------------------------------------------------- processes
 
     def boot(self) -> None:
-        """Start the node, unless somebody has."""
+        """Start the node, unless it runs already."""
         if self.boots and self.is_running:
             return
         self.boots += 1
@@ -185,24 +185,24 @@ class Node:
         address = self.post.create(parent, kind, lambda address: made[kind](self, address))
         if kind == "WorkerActor" and self.doomed:
             self.doomed -= 1
-            address.process.crash_after = self.machine.random.randrange(3)  # points of a start
+            address.process.crash_after = self.machine.random.randrange(3)  # steps of its start
         return address
 
     def process_of(self, part: str) -> Process | None:
-        """The living process of a part."""
+        """Return the running process of a part."""
         child = self.supervisor.children.get(part)
         address: Any = None if child is None else child.address
         return None if address is None or not address.process.alive else address.process
 
     def cut_power(self) -> None:
-        """All processes die at once, and what was not synced may be lost; the node starts again."""
+        """Kill all processes at once, lose some data without a sync, and start the node again."""
         self.machine.trace("the power is cut")
         self.disk.power_is_cut = True
         self.end_all("the power is cut")
         self.disk.power_is_cut = False
 
     def end_all(self, why: str) -> None:
-        """All processes of the node are killed; it starts again after a while."""
+        """Kill all processes of the node; it starts again after a while."""
         for process in self.machine.processes:
             if process.name != "init":
                 process.kill(why)
@@ -219,7 +219,7 @@ class Node:
         return self.supervisor.children.get(f"project:{project_id}")
 
     def _keep_turns(self, process: Process) -> Callable[[], None]:
-        """Note which projects of a worker have their turn; the result writes that again."""
+        """Save which projects of a worker have their turn; the result restores it."""
         table = self.supervisor.child_metrics.table
         rows = [
             table.row(child.slot)
@@ -236,13 +236,13 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a supervisor."""
+        """Return whether there is a supervisor."""
         address: Address = self.supervisor.address
         return address.process.alive
 
     @property
     def is_up(self) -> bool:
-        """Whether all parts have started."""
+        """Return whether all parts have started."""
         children = self.supervisor.children.values()
         return bool(children) and all(c.state == "up" for c in children if not c.is_project)
 
@@ -257,12 +257,12 @@ class Node:
 
     @property
     def quiet(self) -> bool:
-        """Whether all parts are up and no project runs."""
+        """Return whether all parts are up and no project runs."""
         projects = [child for child in self.supervisor.children.values() if child.is_project]
         return self.is_running and self.is_up and all(child.state == "down" for child in projects)
 
     def start_projects(self) -> None:
-        """Have every project run once more."""
+        """Make every project run once more."""
         for project_id in self.projects:
             if project_id not in self.removed:
                 self.gateways["http:0"].activate(project_id)
@@ -270,28 +270,28 @@ class Node:
     # ---------------------------------------------------------------- for the patches
 
     def listen(self, path: Path) -> Server:
-        """Take the place of `FrameServer`."""
+        """Replace `FrameServer`."""
         return self.network.listen(path)
 
     def runners(self, core: WorkerCore, server: Any) -> SimulatedRunners:
-        """Take the place of `Runners`."""
+        """Replace `Runners`."""
         return SimulatedRunners(core, server, self.guests)
 
     def read_stat(self, pid: int) -> SimpleNamespace:
-        """Take the place of `balance.read_stat`: each process has a load of its own."""
+        """Replace `balance.read_stat`: each process has a load of its own."""
         return SimpleNamespace(cpu_s=self.machine.now * (pid % 7) / 5)
 
     def thread(
         self, target: Callable[..., None], args: tuple[Any, ...], daemon: bool
     ) -> SimpleNamespace:
-        """Take the place of `threading.Thread`: what it does is one step, a little later."""
+        """Replace `threading.Thread`: its work is one step, a little later."""
         process = self.machine.current
         delay_s = self.machine.random.random() * 0.1
         start = lambda: self.machine.at(delay_s, process, lambda: target(*args))  # noqa: E731
         return SimpleNamespace(start=start)
 
     def system(self) -> SimpleNamespace:
-        """Take the place of `os` in the modules that ask for a pid or end their process."""
+        """Replace `os` in the modules that read the pid or end their process."""
 
         def getpid() -> int:
             current = self.machine.current
@@ -306,7 +306,7 @@ class Node:
 
 
 class Complaints(logging.Handler):
-    """Takes the log of the node into the trace; an unexpected traceback ends the run."""
+    """Writes the log of the node into the trace; an unexpected traceback ends the run."""
 
     def __init__(self, machine: Machine, expected: tuple[type[BaseException], ...]) -> None:
         super().__init__(logging.INFO)

@@ -1,4 +1,4 @@
-"""The one place in which the edges of the node are replaced by simulated ones."""
+"""The only place in which interfaces of the node to the system are replaced by simulated ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.simulation.world.node import Complaints, Node
 
 
 class _NoChecks:
-    """Instead of `NodeChecks`, which look at the real disk and clock."""
+    """Replaces `NodeChecks`, which check the real disk and clock."""
 
     def __init__(self, *_args: Any) -> None: ...
 
@@ -36,7 +36,8 @@ class _NoChecks:
 
 @contextlib.contextmanager
 def simulated_clock(machine: Any) -> Iterator[None]:
-    """Every `time.monotonic()` and `time.time_ns()` of this process is the machine's."""
+    """Make every `time.monotonic()` and `time.time_ns()` of this process return the machine's
+    time."""
     with (
         mock.patch.object(time, "monotonic", machine.monotonic),
         mock.patch.object(time, "time_ns", machine.time_ns),

@@ -1,6 +1,6 @@
-"""The runners of a simulated worker: they give turns as the threads of a real one do.
+"""The runners of a simulated worker: they give turns like the threads of a real worker.
 
-A turn that takes long is committed later and alone, while another runner serves the others.
+A slow turn is committed later and alone, while another runner serves the other projects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROUND_S = 0.005
 
 
 class SimulatedRunners:
-    """Takes the place of `runners.Runners`."""
+    """Replaces `runners.Runners`."""
 
     def __init__(self, core: WorkerCore, server: Server, guests: Guests) -> None:
         self.core = core
@@ -30,7 +30,7 @@ class SimulatedRunners:
         self._process: Process = server.process
         self._prepared: list[ProjectActor] = []
         self._slow: list[ProjectActor] = []
-        self._scheduled_at = 0.0  # of the next step; 0.0 when there is none
+        self._scheduled_at = 0.0  # the time of the next step; 0.0 if there is none
         self._ended = False
         self.saved = False
 
@@ -52,7 +52,7 @@ class SimulatedRunners:
         self._machine.at(delay_s, self._process, lambda: self._safely(lambda: self._serve(at)))
 
     def _safely(self, step: Callable[[], None]) -> None:
-        """A failure of a runner ends the process, as in `Runners._run`."""
+        """End the process after a failure of a runner, as in `Runners._run`."""
         try:
             step()
         except StoreError as error:
@@ -61,7 +61,7 @@ class SimulatedRunners:
     def _serve(self, at: float) -> None:
         """One turn of the loop in `Runners._serve`."""
         if at != self._scheduled_at or self._ended:
-            return  # a step at an earlier time has taken its place
+            return  # an earlier step replaces this one
         self._scheduled_at = 0.0
         machine, core, ready = self._machine, self.core, self.core.ready
         requests = self._server.poll()

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -307,7 +308,7 @@ class Acceptance:
         return Line(
             f"the owner's host is drained {self._plan.drains} times under load: no answer but 201, "
             "no event above 1 s",
-            f"{self._ledger()}, {len(senders.refused)} refused, slowest {longest:.2f} s",
+            f"{self._ledger()}, {_refused(senders)}, slowest {longest:.2f} s",
             not (self._wrong or senders.refused) and longest <= 1,
         )
 
@@ -327,7 +328,7 @@ class Acceptance:
         return Line(
             f"the project moves to each other host and back {self._plan.moves} times under load: "
             "no answer but 201, no event above 1 s",
-            f"{self._ledger()}, {len(senders.refused)} refused, slowest {longest:.2f} s",
+            f"{self._ledger()}, {_refused(senders)}, slowest {longest:.2f} s",
             not (self._wrong or senders.refused) and longest <= 1,
         )
 
@@ -356,7 +357,7 @@ class Acceptance:
         return Line(
             f"the engine of one host after the other is killed {self._plan.engine_kills} times "
             "under load: none lost, none twice, no event above 10 s",
-            f"{self._ledger()}, {len(senders.refused)} refused, slowest {longest:.1f} s",
+            f"{self._ledger()}, {_refused(senders)}, slowest {longest:.1f} s",
             not self._wrong and longest <= 10,
         )
 
@@ -373,13 +374,12 @@ class Acceptance:
 
         senders = self._with_load(rounds, restart, self._cluster.hosts)
         longest = max(senders.gaps(), default=0.0)
-        tries = len(senders.refused)
         what = f" with {Path(source).name}" if source else ""
         return Line(
             f"all hosts are stopped and started{what}, one after the other, under load: none lost, "
             "none twice, no answer but 201, no event above 1 s",
-            f"{self._ledger()}, {tries} refused, slowest {longest:.2f} s",
-            not (self._wrong or tries) and longest <= 1,
+            f"{self._ledger()}, {_refused(senders)}, slowest {longest:.2f} s",
+            not (self._wrong or senders.refused) and longest <= 1,
         )
 
     def _revocations(self) -> Line:
@@ -441,3 +441,10 @@ def _cores(hosts: Sequence[Host]) -> list[float]:
     passed_s = time.monotonic() - began
     after = [cpu_s([host.process.pid]) for host in hosts]
     return [(end - start) / passed_s for start, end in zip(before, after, strict=True)]
+
+
+def _refused(senders: Senders) -> str:
+    """Return how many answers were not 201, and the most frequent reason."""
+    reasons = Counter(str(answer.json.get("desc", "")) for answer in senders.refused)
+    worst = "".join(f" ({count} of them: {reason})" for reason, count in reasons.most_common(1))
+    return f"{len(senders.refused)} refused{worst}"

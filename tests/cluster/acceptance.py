@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import cpu_s
+from tests.cluster.sql_rows import Inserts, Rows
 from tests.support.applets import TALLY
 from tests.support.hosts import NAMES, Cluster, Host, Senders
 from tests.support.networks import Network
-from tests.support.nodes import message, named, until
+from tests.support.nodes import message, named, part_of, until
 
 PROJECT = "room"
 _SETTLED_EVENTS = 30
 _QUIET_S, _IDLE_S = 5.0, 20.0
+_SHORT_PAUSE_S = 3.0
 NOT_TRIED = (
     "a power cut, in which what was not synced is lost; and 30 minutes of faults at the engines",
     "the share of a single node's rate that a host keeps",
@@ -41,6 +43,7 @@ class Plan:
         moves: of the project, to each of the two other hosts and back.
         crashes: all processes of all hosts are killed at the same time.
         engine_kills: of the replication engine of one host after the other, with SIGKILL.
+        sql_faults: faults of six kinds while a project of its own writes rows of an SQL table.
         restarts: all hosts are stopped and started, one after the other.
         other_version: the folder of the source of another version; each host is then stopped and
             started with that version, and afterwards with this one again.
@@ -56,6 +59,7 @@ class Plan:
     moves: int = 5
     crashes: int = 3
     engine_kills: int = 9
+    sql_faults: int = 24
     restarts: int = 1
     other_version: str = ""
     projects: int = 10_000
@@ -108,6 +112,7 @@ class Acceptance:
             yield self._moves()
             yield self._crashes()
             yield self._engine_kills()
+            yield self._sql_faults()
             yield self._restarts("", self._plan.restarts)
             if self._plan.other_version:
                 yield self._restarts(self._plan.other_version, 1)
@@ -360,6 +365,54 @@ class Acceptance:
             f"{self._ledger()}, {_refused(senders)}, slowest {longest:.1f} s",
             not self._wrong and longest <= 10,
         )
+
+    def _sql_faults(self) -> Line:
+        """Break hosts while rows are inserted; count the rows after each fault, at another host."""
+        rows, hosts, wrong = Rows(), self._cluster.hosts, 0
+        rows.prepare(hosts[0])
+        for number in range(self._plan.sql_faults):
+            victim = hosts[number % len(hosts)]
+            beside = self._cluster.others(victim)[0]
+            rows.move(hosts[number // 2 % len(hosts)])
+            with Inserts(rows, beside) as inserts:
+                inserts.await_more(5)
+                self._break(number % 6, victim, rows)
+                inserts.await_more(5)
+            self._cluster.await_up()
+            wrong += rows.counts(beside) != (rows.inserted, rows.inserted)
+        pages = []
+        for host in hosts:
+            rows.move(host)
+            pages.append(rows.page(host))
+        same = all(page == pages[0] for page in pages)
+        return Line(
+            f"hosts break {self._plan.sql_faults} times while rows of SQL are inserted: none lost, "
+            "none twice, the same rows on all hosts",
+            f"{rows.inserted} rows, wrong counts after {wrong} faults, "
+            f"{'the same' if same else 'other'} rows on all hosts",
+            not wrong and same,
+        )
+
+    def _break(self, kind: int, victim: Host, rows: Rows) -> None:
+        match kind:
+            case 0:
+                victim.kill()
+                victim.start(ready=False)
+            case 1:
+                os.kill(victim.engine(), signal.SIGKILL)
+            case 2:
+                victim.pause()
+                time.sleep(_SHORT_PAUSE_S)
+                victim.go_on()
+            case 3:
+                self._cluster.crash()
+            case 4:
+                for pid in victim.processes():
+                    if part_of(pid).startswith("fb-worker"):
+                        os.kill(pid, signal.SIGKILL)
+            case _:
+                for host in self._cluster.hosts:
+                    rows.move(host)
 
     def _restarts(self, source: str, rounds: int) -> Line:
         """Stop and start all hosts, with the source in a folder if one is given."""

@@ -275,7 +275,8 @@ def _bring_project(
     try:
         found = _last(connection, subject, files)
         damage = damage or found.damage
-        if found.position and (found.damage or found.number > before):
+        # A project without a batch may have a snapshot nevertheless, with its SQL tables.
+        if found.position and (found.damage or found.number > before or not before):
             records = list[tuple[int, Entry]]()
             try:
                 for record in _records(connection, subject, found.position):
@@ -340,7 +341,7 @@ def _records(connection: Connection, subject: Subject, upto: int) -> Iterator[tu
 def _last_complete(records: Sequence[tuple[int, Entry]], stored: int) -> int:
     """Return the number of the last batch up to which no batch is missing."""
     numbers = {entry.number for _, entry in records if entry.kind is Kind.BATCH}
-    if numbers and min(numbers) > stored + 1:
+    if not numbers or min(numbers) > stored + 1:
         taken = [entry.number for _, entry in records if entry.kind is Kind.SNAPSHOT]
         stored = max([stored, *taken])
     while stored + 1 in numbers:

@@ -22,6 +22,7 @@ from tests.support.hosts import Cluster, Host, Senders
 from tests.support.nodes import RunningNode, message, named, until
 
 PROJECT = "room"
+UNUSED = "zone"  # a project without events since the cluster formed
 
 
 class Lost:
@@ -51,6 +52,11 @@ class Lost:
         self.project: Any = host.create_project(PROJECT)
         self.applet: str = host.deploy(PROJECT, TALLY)["appletID"]
         self.publisher: Any = host.add_publisher(PROJECT, "sensor")
+        host.create_project(UNUSED)
+        self.unused_applet: str = host.deploy(UNUSED, TALLY)["appletID"]
+        publisher = host.add_publisher(UNUSED, "sensor")
+        for _ in range(3):
+            assert host.send(UNUSED, message(publisher)).status == 201
 
     @staticmethod
     def _is_level(host: Host) -> bool:
@@ -87,7 +93,7 @@ def test_the_last_host_becomes_a_node_with_all_that_was_acknowledged(
     done = rescue(data)
     assert done.returncode == 0, done
     told = json.loads(done.stdout)
-    assert [project["name"] for project in told["projects"]] == ["late", PROJECT]
+    assert [project["name"] for project in told["projects"]] == ["late", PROJECT, UNUSED]
     assert told["projects"][1]["batches"] > 0
     assert told["missing"] == []
     assert not (data / "cluster").exists()
@@ -96,6 +102,7 @@ def test_the_last_host_becomes_a_node_with_all_that_was_acknowledged(
     try:
         node.log_in()
         assert node.count(PROJECT, lost.applet) == lost.acknowledged
+        assert node.count(UNUSED, lost.unused_applet) == 3
         assert node.send(PROJECT, named(message(lost.publisher), "afterwards")).status == 201
         assert node.send("late", named(message(lost.late_publisher), "late")).status == 201
         assert node.call("GET", "/cluster").status == 404
@@ -221,7 +228,7 @@ def test_the_host_has_its_copy_of_the_registry_although_the_stream_is_damaged(
         assert "newer changes of accounts and projects may be lost" in done.stderr
     else:
         assert done.returncode == 0, done
-    assert [project["damage"] for project in told["projects"]] == ["", ""]
+    assert [project["damage"] for project in told["projects"]] == ["", "", ""]
     node = RunningNode(data)
     try:
         node.log_in()
@@ -239,7 +246,7 @@ def test_the_last_change_of_the_registry_is_damaged(lost: Lost, tmp_path: Path) 
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert "cannot read the last record" in told["registry_damage"]
-    assert [project["name"] for project in told["projects"]] == ["late", PROJECT]
+    assert [project["name"] for project in told["projects"]] == ["late", PROJECT, UNUSED]
 
 
 def test_a_folder_on_which_a_node_runs_is_left_alone(lost: Lost, tmp_path: Path) -> None:

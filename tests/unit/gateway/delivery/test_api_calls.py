@@ -266,7 +266,10 @@ def answer_over_tls(
                 return
             except ssl.SSLWantReadError:
                 connection.sendall(made.read())
-                received.write(connection.recv(1 << 16))
+                data = connection.recv(1 << 16)
+                if not data:
+                    raise ConnectionResetError from None
+                received.write(data)
 
     def write(data: bytes) -> bytes:
         tls.write(data)
@@ -322,6 +325,25 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.load_cert_chain(files.certificate, files.key)
     return made
+
+
+async def test_a_server_without_a_certificate_that_the_node_trusts_gets_no_request(
+    context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answered: list[bytes] = []
+
+    def answer(write: Write) -> bytes:
+        answered.append(write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"))
+        return answered[0]
+
+    told, _ = await timed_call(context, answer)
+    assert told["StatusCode"] == 200
+    answered.clear()
+    monkeypatch.delenv("SSL_CERT_FILE")
+    told, _ = await timed_call(context, answer)
+    assert "CERTIFICATE_VERIFY_FAILED" in base64.b64decode(told["Body"]).decode()
+    assert answered == []
+    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
 
 
 async def test_other_work_goes_on_while_a_response_comes_in_the_smallest_records(
